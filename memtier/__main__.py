@@ -1,0 +1,127 @@
+"""The command line: the formulas for your own model and machines.
+
+    python -m memtier train --model llama-3.1-70b --gpus 64 --stage 3 --limit "80 GB"
+    python -m memtier checkpoint --model my-model/config.json --to "20 GB/s"
+    python -m memtier models
+    python -m memtier tiers
+
+--model takes a known name, a config.json, or a parameter count such as 70e9. --json prints what a program can read.
+"""
+
+import argparse
+import json
+import sys
+
+from memtier import __version__, checkpoints, models, optimizer_state, recipes, tiers, units
+from memtier.inventory import Inventory
+
+
+def _train(options) -> dict:
+    """State of one copy, then of one GPU when --gpus is given, and the GPUs needed when --limit is."""
+    answers = {"one copy": optimizer_state.inventory(options.model, recipe=options.recipe)}
+    if options.gpus is not None:
+        answers["one GPU"] = optimizer_state.per_gpu(options.model, recipe=options.recipe, gpus=options.gpus,
+                                                     stage=options.stage, gathered=options.gathered)
+    if options.limit is not None:
+        answers["GPUs needed"] = optimizer_state.gpus_needed(options.model, recipe=options.recipe, stage=options.stage,
+                                                             limit=options.limit, gathered=options.gathered)
+    return answers
+
+
+def _checkpoint(options) -> dict:
+    """Bytes of one checkpoint, and its write time when --to is given."""
+    saved = checkpoints.inventory(options.model, recipe=options.recipe, contents=options.contents)
+    answers = {"checkpoint": saved}
+    if options.to is not None:
+        answers["seconds to write"] = checkpoints.write_time(saved.total, to=options.to, writers=options.writers)
+    return answers
+
+
+def _models(options) -> dict:
+    """Every known architecture and its parameters, or the parts of one."""
+    if options.model is None:
+        return {name: models.get(name).parameters for name in models.names()}
+    model = models.resolve(options.model)
+    if not isinstance(model, models.Model):
+        raise ValueError(f"model is {options.model!r}; a count has no parts, give a name or a config.json")
+    return {"parameters": model.parameters, **model.parts()}
+
+
+def _tiers(options) -> dict:
+    """The ladder: capacity, read rate and latency of each tier, as far as a source says."""
+    return {tier.name: {"rung": tier.rung, "capacity": tier.capacity, "read": tier.read, "latency": tier.latency}
+            for tier in map(tiers.get, tiers.names(rung=options.rung))}
+
+
+def _rate_or_tier(text: str):
+    """A rate such as "20 GB/s", or a tier's name."""
+    return text if text in tiers.names() else units.parse_rate(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m memtier", description=__doc__.split("\n\n")[0],
+                                     epilog=__doc__.split("\n\n", 1)[1], formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(name, answer):
+        sub = commands.add_parser(name, help=answer.__doc__, description=answer.__doc__)
+        sub.set_defaults(answer=answer)
+        sub.add_argument("--json", action="store_true", help="print JSON")
+        return sub
+
+    def state(sub):
+        sub.add_argument("--model", required=True, help="a known name, a config.json, or a parameter count")
+        sub.add_argument("--recipe", default="bf16-adam", help=f"one of {', '.join(recipes.names())}")
+        return sub
+
+    train = state(command("train", _train))
+    train.add_argument("--gpus", type=int, help="GPUs that share one copy of the state")
+    train.add_argument("--stage", type=int, default=3, help="ZeRO stage, 0 to 3 (default 3)")
+    train.add_argument("--gathered", action="store_true", help="add what stage 3 gathers while a layer runs")
+    train.add_argument("--limit", type=units.parse_bytes, help='bytes a GPU may use, such as "80 GB"')
+    checkpoint = state(command("checkpoint", _checkpoint))
+    checkpoint.add_argument("--contents", default="resumable", help="resumable or weights")
+    checkpoint.add_argument("--to", type=_rate_or_tier, help='a rate such as "20 GB/s", or a tier\'s name')
+    checkpoint.add_argument("--writers", type=int, default=1, help="nodes that write at once")
+    command("models", _models).add_argument("--model", help="show the parts of this one")
+    command("tiers", _tiers).add_argument("--rung", help=f"one of {', '.join(tiers.RUNGS)}")
+    return parser
+
+
+def _plain(answer):
+    """An answer as JSON can hold it."""
+    return answer.to_dict() if isinstance(answer, Inventory) else answer
+
+
+def _text(name: str, answer) -> str:
+    """An answer as a person reads it."""
+    if isinstance(answer, Inventory):
+        return f"{answer}\n"
+    if isinstance(answer, dict):
+        size = units.both(answer["capacity"]) if answer["capacity"] is not None else "not stated"
+        read = units.format_rate(answer["read"]) if answer["read"] is not None else "not stated"
+        latency = units.format_time(answer["latency"]) if answer["latency"] is not None else "not stated"
+        return f"{name:22} {answer['rung']:22} {size:>24} {read:>12} {latency:>12}"
+    if name.startswith("seconds"):
+        return f"{name}: {answer:.3g}"
+    return f"{name:22} {answer:>22,}"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; 0 on success, 2 with one sentence on stderr when an argument is not usable."""
+    options = _parser().parse_args(arguments)
+    try:
+        answers = options.answer(options)
+    except ValueError as error:
+        print(f"memtier: {error}", file=sys.stderr)
+        return 2
+    if options.json:
+        print(json.dumps({name: _plain(answer) for name, answer in answers.items()}, indent=2))
+    else:
+        print("\n".join(_text(name, answer) for name, answer in answers.items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

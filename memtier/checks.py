@@ -1,0 +1,66 @@
+"""Checks of arguments. Each raises ValueError naming the argument, its value and what is allowed.
+
+`positive`, `not_negative` and `fraction` also take numpy arrays, so that smooth formulas can be swept.
+"""
+
+import math
+from collections.abc import Iterable
+
+
+def _extremes(name, value, allowed):
+    """Smallest and largest element of a number or an array of numbers."""
+    if isinstance(value, (bool, str, bytes)) or value is None:
+        raise ValueError(f"{name} is {value!r}; it must be {allowed}")
+    try:
+        low, high = (value.min(), value.max()) if hasattr(value, "min") else (value, value)
+        finite = math.isfinite(low) and math.isfinite(high)
+    except OverflowError:
+        finite = True  # an int too large for a float is still finite
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is {value!r}; it must be {allowed}") from None
+    if not finite:
+        raise ValueError(f"{name} is {value!r}; it must be {allowed}")
+    return low, high
+
+
+def positive(name: str, value):
+    """Return value if it is a finite number above 0."""
+    low, _ = _extremes(name, value, "a number above 0")
+    if low <= 0:
+        raise ValueError(f"{name} is {value!r}; it must be a number above 0")
+    return value
+
+
+def not_negative(name: str, value):
+    """Return value if it is a finite number, 0 or more."""
+    low, _ = _extremes(name, value, "a number, 0 or more")
+    if low < 0:
+        raise ValueError(f"{name} is {value!r}; it must be a number, 0 or more")
+    return value
+
+
+def fraction(name: str, value):
+    """Return value if it is a number from 0 to 1."""
+    low, high = _extremes(name, value, "a number from 0 to 1")
+    if low < 0 or high > 1:
+        raise ValueError(f"{name} is {value!r}; it must be a number from 0 to 1")
+    return value
+
+
+def whole(name: str, value, least: int = 1, most: int | None = None) -> int:
+    """Return value if it is an int (not a bool, not a float) of at least `least` and at most `most`."""
+    allowed = f"a whole number, {least} or more" if most is None else f"a whole number from {least} to {most}"
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ValueError(f"{name} is {value!r}; it must be {allowed}")
+    number = value.__index__()
+    if number < least or (most is not None and number > most):
+        raise ValueError(f"{name} is {value!r}; it must be {allowed}")
+    return number
+
+
+def one_of(name: str, value, allowed: Iterable):
+    """Return value if it is one of the allowed ones."""
+    allowed = tuple(allowed)
+    if isinstance(value, bool) or not any(value == each for each in allowed):
+        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(str(each) for each in allowed)}")
+    return value

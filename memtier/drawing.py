@@ -1,0 +1,475 @@
+"""Figures as SVG text: stacked bars, lines and dots on log axes, timelines, grids of GPUs.
+
+Three decisions hold everywhere:
+
+- Positions across are percentages and text has a fixed size, so a figure fills any width, a phone's too,
+  and its words never shrink. Heights are fixed.
+- Text takes the page's colour (currentColor). The parts have colours of one lightness, in which white letters and
+  both a white and a black page have enough contrast; a theme can replace them through `--mt-…` variables.
+- Each figure carries a title, a description and a table of the same numbers for those who do not see it. It has no ids
+  and no randomness: the same numbers give the same text.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from memtier import checks, units
+
+# A kind of byte has the same colour in every figure of the course.
+COLOURS = {
+    "weights": "#2070b4",
+    "gradients": "#c2410c",
+    "master weights": "#7c4db8",
+    "optimizer": "#0b7a5b",
+    "activations": "#a3650a",
+    "KV cache": "#b83280",
+    "checkpoint": "#5d6b1d",
+    "training data": "#0e7490",
+    "gathered root": "#2070b4",
+    "gathered layer": "#4f5bd5",
+    "other": "#64707d",
+    "step counters": "#64707d",
+}
+CYCLE = ("#2070b4", "#c2410c", "#0b7a5b", "#7c4db8", "#a3650a", "#b83280", "#0e7490", "#5d6b1d", "#64707d")
+# What exists only for a moment is drawn pale with a dashed edge.
+PASSING = {"gathered root", "gathered layer"}
+
+BYTE_TICKS = tuple((10**n, units.format_bytes(10**n)) for n in range(0, 19, 3))
+RATE_TICKS = tuple((10**n, units.format_rate(10**n)) for n in range(0, 19, 3))
+TIME_TICKS = ((1e-9, "1 ns"), (1e-6, "1 µs"), (1e-3, "1 ms"), (1, "1 s"), (60, "1 min"), (3600, "1 h"),
+              (86400, "1 day"), (86400 * 30, "1 month"), (86400 * 365, "1 year"))
+
+_GAP = "var(--pst-color-background,var(--jp-layout-color0,#fff))"
+_SWATCH = '<span style="display:inline-block;width:.8em;height:.8em;margin-right:.4em;border-radius:2px;{}"></span>'
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing and what it says: title, description (for those who do not see it), and the same numbers as a table.
+
+    header: column names. rows: tuples of texts. svg: the drawing alone. legend: (name, css) pairs of its colours.
+    """
+
+    title: str
+    description: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    svg: str
+    legend: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def html(self) -> str:
+        """The figure as one <figure>: title, legend, drawing, and the table in a <details>."""
+        legend = "".join(f'<li style="display:inline-block;margin:0 1em 0 0">{_SWATCH.format(css)}{escape(name)}</li>'
+                         for name, css in self.legend)
+        if legend:
+            legend = f'<ul class="mt-legend" style="list-style:none;margin:0 0 .3em;padding:0">{legend}</ul>'
+        caption = f'<figcaption class="mt-title" style="font-weight:600">{escape(self.title)}</figcaption>'
+        return (f'<figure class="mt-figure" style="margin:0 0 1em">{caption}{legend}{self.svg}'
+                f'<details class="mt-numbers"><summary>The numbers as a table</summary>{self.table}</details></figure>')
+
+    @property
+    def table(self) -> str:
+        """The figure's numbers as a <table>."""
+        head = "".join(f'<th scope="col">{escape(name)}</th>' if name else "<td></td>" for name in self.header)
+        body = "".join(f'<tr><th scope="row">{escape(row[0])}</th>'
+                       + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:]) + "</tr>" for row in self.rows)
+        return f'<table class="mt-table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+    def __repr__(self) -> str:
+        return f"Figure: {self.title}"
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A scale from low to high; log10 unless log=False. say: how a value is written. ticks: (value, text) pairs.
+
+    Raises ValueError when high is not above low, or low is not above 0 on a log scale.
+    """
+
+    label: str
+    low: float
+    high: float
+    say: Callable[[float], str] = units.format_bytes
+    ticks: tuple[tuple[float, str], ...] | None = None
+    log: bool = True
+
+    def __post_init__(self):
+        if self.log:
+            checks.positive("low", self.low)
+        if not self.high > self.low:
+            raise ValueError(f"high is {self.high!r}; it must be above low, {self.low!r}")
+
+    def at(self, value: float) -> float:
+        """Where the value stands, from 0 (low) to 1 (high); a value outside stands at the edge."""
+        if self.log:
+            if value <= 0:
+                return 0.0
+            place = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            place = (value - self.low) / (self.high - self.low)
+        return min(1.0, max(0.0, place))
+
+    def marks(self) -> list[tuple[float, str]]:
+        """The ticks that lie on the axis, as (place from 0 to 1, text)."""
+        ticks = self.ticks if self.ticks is not None else [(value, self.say(value)) for value in self._round_values()]
+        return [(self.at(value), text) for value, text in ticks if self.low <= value <= self.high]
+
+    def _round_values(self) -> list[float]:
+        if self.log:
+            first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+            return [10.0**n for n in range(first, last + 1, 1 + (last - first) // 6)]
+        step = 10.0 ** math.floor(math.log10((self.high - self.low) / 2))
+        step *= next(factor for factor in (5, 2, 1) if (self.high - self.low) / (step * factor) >= 2)
+        return [step * n for n in range(math.ceil(self.low / step), math.floor(self.high / step * (1 + 1e-9)) + 1)]
+
+
+def _percent(place: float) -> str:
+    return f"{100 * place:.2f}".rstrip("0").rstrip(".") + "%"
+
+
+def _anchor(place: float) -> str:
+    """Text at the edges leans inwards, so that it is never cut off."""
+    return "start" if place < 0.15 else "end" if place > 0.85 else "middle"
+
+
+def _text(place: float, y: float, words: str, anchor: str = "start", extra: str = "") -> str:
+    return f'<text x="{_percent(place)}" y="{y:g}" text-anchor="{anchor}"{extra}>{escape(words)}</text>'
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, extra: str) -> str:
+    return f'<line x1="{_percent(x1)}" y1="{y1:g}" x2="{_percent(x2)}" y2="{y2:g}" stroke="currentColor" {extra}/>'
+
+
+def _over(words: str) -> str:
+    """Texts with a rim of the page's colour, so that a line behind them does not strike them through."""
+    return f'<g stroke="{_GAP}" stroke-width="4" stroke-linejoin="round" paint-order="stroke">{words}</g>'
+
+
+_MUTED = ' fill-opacity=".78" font-size="13"'
+_GRID = 'stroke-opacity=".16"'
+
+
+def colour(name: str, order: int = 0) -> str:
+    """The css colour of a kind of byte; names the course does not know take turns by their order."""
+    if name not in COLOURS:
+        return CYCLE[order % len(CYCLE)]
+    return f"var(--mt-{'-'.join(name.lower().split())},{COLOURS[name]})"
+
+
+def _swatch(name: str, order: int) -> str:
+    shade = colour(name, order)
+    return f"border:1px dashed {shade};box-sizing:border-box" if name in PASSING else f"background:{shade}"
+
+
+def _names(inventories: Sequence[Mapping[str, float]]) -> list[str]:
+    """The parts that hold anything, in the order in which they first appear."""
+    return list(dict.fromkeys(name for each in inventories for name, value in each.items() if value > 0))
+
+
+def _segment(x: float, y: float, width: float, height: float, name: str, order: int) -> str:
+    shade = colour(name, order)
+    look = f'fill="{shade}" stroke="{_GAP}"'
+    if name in PASSING:
+        look = f'fill="{shade}" fill-opacity=".18" stroke="{shade}" stroke-width="1.5" stroke-dasharray="4 3"'
+    return f'<rect x="{_percent(x)}" y="{y:g}" width="{_percent(width)}" height="{height:g}" {look}/>'
+
+
+def _svg(height: float, content: str, title: str, description: str) -> str:
+    return (f'<svg role="img" aria-label="{escape(title)}. {escape(description)}" width="100%" height="{height:g}" '
+            'style="display:block;overflow:visible;font-family:inherit" font-size="14" fill="currentColor">'
+            f"{content}</svg>")
+
+
+def _mark_lines(marks, axis: Axis, top: float, bottom: float) -> str:
+    """Named vertical lines (a limit solid, a guess dotted), each with its label in a band of its own above `top`."""
+    out = ""
+    for band, (value, label, dash) in enumerate(marks):
+        place, y = axis.at(value), top - 8 - 19 * (len(marks) - 1 - band)
+        out += _line(place, y + 4, place, bottom, f'stroke-width="2"{dash}')
+        out += _text(place, y, label, _anchor(place), ' font-weight="600" font-size="13"')
+    return out
+
+
+def _marks(limit, guess):
+    return [(*mark, dash) for mark, dash in ((limit, ""), (guess, ' stroke-dasharray="2 4"')) if mark is not None]
+
+
+def _lead(label: str, value: str, y: float, bold: bool = True) -> tuple[str, float]:
+    """A row's label and value on one line, or on two where they would meet on a phone; and the height they took."""
+    strong = ' font-weight="600"' if bold else ""
+    if len(label) + len(value) <= 42:
+        return _text(0, y, label) + _text(1, y, value, "end", strong), 0
+    return _text(0, y, label) + _text(1, y + 18, value, "end", strong), 18
+
+
+def bars(rows: Sequence[tuple[str, Mapping[str, float]]], title: str, description: str, *,
+         limit: tuple[float, str] | None = None, guess: tuple[float, str] | None = None,
+         say: Callable[[float], str] = units.format_bytes) -> Figure:
+    """Stacked bars on a common linear scale, the total written above each.
+
+    rows: (label, {part: amount}). limit and guess: (amount, label) of a line across all bars. say: writes an amount.
+    Raises ValueError when there are no rows or an amount is negative.
+    """
+    if not rows:
+        raise ValueError("rows is empty; bars need at least one")
+    for label, parts in rows:
+        for name, value in parts.items():
+            checks.not_negative(f"{label}: {name}", value)
+    totals = [sum(parts.values()) for _, parts in rows]
+    marks = _marks(limit, guess)
+    axis = Axis("", 0, max([*totals, *(mark[0] for mark in marks)]) * 1.02 or 1, say, log=False)
+    names = _names([parts for _, parts in rows])
+    y = top = 19 * len(marks) + 8
+    out = leads = ""
+    for (label, parts), total in zip(rows, totals, strict=True):
+        lead, more = _lead(label, say(total), y + 14)
+        leads, y = leads + lead, y + more
+        start = 0.0
+        for name, value in parts.items():
+            if value == 0:
+                continue
+            x, width = axis.at(start), axis.at(start + value) - axis.at(start)
+            out += _segment(x, y + 22, width, 28, name, names.index(name))
+            if width > 0.17:
+                ink = "" if name in PASSING else ' fill="#fff"'
+                out += _text(x + width / 2, y + 41, say(value), "middle", f' font-size="13" font-weight="600"{ink}')
+            start += value
+        y += 64
+    out += _line(0, top + 18, 0, y - 10, 'stroke-opacity=".5"') + _mark_lines(marks, axis, top, y - 8) + _over(leads)
+    header = ("", *names, "total", *(mark[1] for mark in marks))
+    table = tuple((label, *(say(parts.get(name, 0)) for name in names), say(total), *(say(mark[0]) for mark in marks))
+                  for (label, parts), total in zip(rows, totals, strict=True))
+    legend = tuple((name, _swatch(name, order)) for order, name in enumerate(names))
+    return Figure(title, description, header, table, _svg(y - 4, out, title, description), legend)
+
+
+def _ticks_across(axis: Axis, top: float, bottom: float) -> str:
+    out, last = "", -1.0
+    for place, text in axis.marks():
+        out += _line(place, top, place, bottom, _GRID)
+        if place - last > 0.022 * (len(text) + 1):  # at 330 px, a letter of 13 px takes some 2 % of the width
+            out += _text(place, bottom + 16, text, _anchor(place), _MUTED)
+            last = place
+    scale = f"{axis.label} (log scale)" if axis.log and axis.label else axis.label
+    return out + (_text(0.5, bottom + 35, scale, "middle", _MUTED) if scale else "")
+
+
+def _dot(x: float, y: float, shade: str, order: int) -> str:
+    """A disc for the first series, a ring for the others: the difference does not rest on colour."""
+    look = f'fill="{_GAP}" stroke="{shade}" stroke-width="3"'
+    if order == 0:
+        look = f'fill="{shade}" stroke="{_GAP}" stroke-width="1.5"'
+    return f'<circle cx="{_percent(x)}" cy="{y:g}" r="6" {look}/>'
+
+
+def dots(rows: Sequence[tuple[str, Mapping[str, float | None]]], axis: Axis, title: str, description: str, *,
+         limit: tuple[float, str] | None = None, guess: tuple[float, str] | None = None) -> Figure:
+    """One lane a row, a dot for each series, on a common axis: for values many powers of ten apart.
+
+    rows: (label, {series: value or None where it is unknown}).
+    limit and guess: (value, label) of a line across all lanes.
+    Raises ValueError when there are no rows.
+    """
+    if not rows:
+        raise ValueError("rows is empty; dots need at least one")
+    names = list(dict.fromkeys(name for _, series in rows for name in series))
+    marks = _marks(limit, guess)
+    y = top = 19 * len(marks) + 4
+    out = leads = ""
+    for label, series in rows:
+        known = {name: value for name, value in series.items() if value is not None}
+        written = " · ".join(axis.say(value) for value in known.values()) or "not known"
+        lead, more = _lead(label, written, y + 14)
+        leads, y = leads + lead, y + more
+        out += _line(0, y + 27, 1, y + 27, _GRID)
+        for order, name in enumerate(names):
+            if name in known:
+                place, shade = axis.at(known[name]), colour(name, order)
+                if order == 0:
+                    out += (f'<line x1="0" y1="{y + 27:g}" x2="{_percent(place)}" y2="{y + 27:g}" stroke="{shade}" '
+                            'stroke-width="4" stroke-opacity=".35"/>')
+                out += _dot(place, y + 27, shade, order)
+        y += 42
+    out = _ticks_across(axis, top, y) + _mark_lines(marks, axis, top, y) + out + _over(leads)
+    table = tuple((label, *("not known" if series.get(name) is None else axis.say(series[name]) for name in names),
+                   *(axis.say(mark[0]) for mark in marks)) for label, series in rows)
+    legend = tuple((name, f"background:{colour(name, order)};border-radius:50%" if order == 0
+                    else f"border:3px solid {colour(name, order)};border-radius:50%;box-sizing:border-box")
+                   for order, name in enumerate(names)) if len(names) > 1 else ()
+    return Figure(title, description, ("", *names, *(mark[1] for mark in marks)), table,
+                  _svg(y + (40 if axis.label else 22), out, title, description), legend)
+
+
+def lines(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], x: Axis, y: Axis, title: str,
+          description: str, *, points: Sequence[tuple[str, float, float]] = (),
+          guess: tuple[float, float, str] | None = None, limit: tuple[float, str] | None = None,
+          height: float = 260) -> Figure:
+    """Curves over two axes.
+
+    series: (name, [(x, y), …]). points: (name, x, y), each a labelled dot. guess: (x, y, label), a hollow diamond.
+    limit: (y, label) of a line across. height: of the plot, in CSS pixels.
+    Raises ValueError when nothing is given to draw.
+    """
+    if not any(curve for _, curve in series) and not points:
+        raise ValueError("series and points are empty; lines need something to draw")
+    top, bottom = 24, 24 + height
+    out = _ticks_across(x, top, bottom)
+    out += _text(0, 12, f"{y.label} (log scale)" if y.log else y.label, extra=_MUTED)
+
+    def down(value):
+        return top + (1 - y.at(value)) * height
+
+    for place, text in y.marks():
+        level = top + (1 - place) * height
+        out += _line(0, level, 1, level, _GRID) + _text(0, level - 4, text, extra=_MUTED)
+    if limit is not None:
+        level = down(limit[0])
+        out += _line(0, level, 1, level, 'stroke-width="1.5" stroke-dasharray="6 3"')
+        out += _text(1, level - 5, limit[1], "end", ' font-size="13" font-weight="600"')
+    for order, (name, curve) in enumerate(series):
+        path = " ".join(f"{1000 * x.at(a):.1f},{1000 * (1 - y.at(b)):.1f}" for a, b in curve)
+        dash = ' stroke-dasharray="7 4"' if order % 2 else ""
+        # Points cannot be percentages: this inner drawing is stretched to the width, its strokes are not.
+        out += (f'<svg x="0" y="{top}" width="100%" height="{height:g}" viewBox="0 0 1000 1000" '
+                f'preserveAspectRatio="none"><polyline points="{path}" fill="none" stroke="{colour(name, order)}" '
+                f'stroke-width="3"{dash} vector-effect="non-scaling-stroke"/></svg>')
+    for order, (name, a, b) in enumerate(points):
+        place, level = x.at(a), down(b)
+        shade = colour(name, order + len(series))
+        beside = level - 12 if order == 0 and level > top + 24 else level + 22
+        words = _text(place, beside, f"{name}: {y.say(b)}", _anchor(place), ' font-weight="600"')
+        out += _dot(place, level, shade, order) + _over(words)
+    if guess is not None:
+        place, level = x.at(guess[0]), down(guess[1])
+        out += (f'<svg x="{_percent(place)}" y="{level:g}" overflow="visible"><path d="M0-8 8 0 0 8-8 0Z" '
+                f'fill="{_GAP}" stroke="currentColor" stroke-width="2"/></svg>')
+        out += _over(_text(place, level + 24, guess[2], _anchor(place), ' font-size="13"'))
+    rows = [(name, x.say(a), y.say(b)) for name, curve in series for a, b in _sample(curve)]
+    rows += [(name, x.say(a), y.say(b)) for name, a, b in points]
+    rows += [(guess[2], x.say(guess[0]), y.say(guess[1]))] if guess else []
+    legend = tuple((name, f"background:{colour(name, order)};height:.25em;vertical-align:middle")
+                   for order, (name, _) in enumerate(series)) if len(series) > 1 else ()
+    return Figure(title, description, ("", x.label, y.label), tuple(rows),
+                  _svg(bottom + (40 if x.label else 22), out, title, description), legend)
+
+
+def _sample(curve: Sequence, most: int = 8) -> list:
+    """At most `most` points of a curve, its ends among them, for the table."""
+    if len(curve) <= most:
+        return list(curve)
+    return [curve[round(n * (len(curve) - 1) / (most - 1))] for n in range(most)]
+
+
+def timeline(lanes: Sequence[tuple[str, Sequence[tuple[str, float, float]]]], title: str, description: str, *,
+             guess: tuple[float, str] | None = None, limit: tuple[float, str] | None = None) -> Figure:
+    """What happens when: spans on lanes over one linear axis of seconds.
+
+    lanes: (label, [(what, start, seconds), …]). guess and limit: (seconds, label) of a line across all lanes.
+    Raises ValueError when there are no lanes or a time is negative.
+    """
+    if not lanes:
+        raise ValueError("lanes is empty; a timeline needs at least one")
+    for label, spans in lanes:
+        for what, start, seconds in spans:
+            checks.not_negative(f"{label}: {what}", min(start, seconds))
+    marks = _marks(limit, guess)
+    ends = [start + seconds for _, spans in lanes for _, start, seconds in spans] + [mark[0] for mark in marks]
+    axis = Axis("time", 0, max(ends, default=0) * 1.02 or 1, units.format_time, log=False)
+    names = list(dict.fromkeys(what for _, spans in lanes for what, _, _ in spans))
+    y = top = 19 * len(marks) + 4
+    out = leads = ""
+    for label, spans in lanes:
+        busy = sum(seconds for _, _, seconds in spans)
+        lead, more = _lead(label, units.format_time(busy) if spans else "idle", y + 14, bold=bool(spans))
+        leads, y = leads + lead, y + more
+        out += f'<rect x="0" y="{y + 21:g}" width="100%" height="26" fill="currentColor" fill-opacity=".07"/>'
+        for what, start, seconds in spans:
+            place, width = axis.at(start), axis.at(start + seconds) - axis.at(start)
+            out += _segment(place, y + 21, width, 26, what, names.index(what))
+            if width > 0.022 * len(what):
+                out += _text(place + width / 2, y + 39, what, "middle", ' font-size="13" font-weight="600" fill="#fff"')
+        y += 58
+    out = _ticks_across(axis, top, y) + out + _mark_lines(marks, axis, top, y) + _over(leads)
+    table = tuple((label, what, units.format_time(start), units.format_time(seconds))
+                  for label, spans in lanes for what, start, seconds in spans)
+    legend = tuple((name, _swatch(name, order)) for order, name in enumerate(names))
+    return Figure(title, description, ("where", "what", "starts at", "takes"), table,
+                  _svg(y + 40, out, title, description), legend)
+
+
+def grid(gpus: Sequence[tuple[str, Mapping[str, float]]], title: str, description: str, *,
+         limit: tuple[float, str] | None = None, most: int = 64) -> Figure:
+    """Who holds what: a cell for each GPU, filled from below; eight in a row.
+
+    gpus: (label, {part: bytes}). limit: (bytes, label) of a full cell; without it the fullest GPU fills its cell.
+    most: cells drawn; further ones are counted in words. Raises ValueError when there are no GPUs.
+    """
+    if not gpus:
+        raise ValueError("gpus is empty; a grid needs at least one")
+    checks.whole("most", most)
+    totals = [sum(parts.values()) for _, parts in gpus]
+    full = limit[0] if limit else max(totals) or 1
+    names = _names([parts for _, parts in gpus])
+    across, cell, height = 8, 0.115, 56
+    out = ""
+    for number, (label, parts) in enumerate(gpus[:most]):
+        x, y = (number % across) / across, (number // across) * (height + 24) + 4
+        level = y + height
+        for name, value in parts.items():
+            tall = min(value / full * height, level - y)
+            if tall > 0:
+                level -= tall
+                out += _segment(x, level, cell, tall, name, names.index(name))
+        over = sum(parts.values()) > full
+        out += (f'<rect x="{_percent(x)}" y="{y}" width="{_percent(cell)}" height="{height}" fill="none" '
+                f'stroke="currentColor" stroke-opacity="{1 if over else 0.45}" stroke-width="{3 if over else 1}"/>')
+        out += _text(x + cell / 2, y + height + 15, label + (" over" if over else ""), "middle", _MUTED)
+    bottom = -(-min(len(gpus), most) // across) * (height + 24) + 4
+    words = [f"A full cell is {limit[1]}."] if limit else []
+    words += [f"{len(gpus) - most:,} more are not drawn."] if len(gpus) > most else []
+    if words:
+        out, bottom = out + _text(0, bottom + 14, " ".join(words), extra=_MUTED), bottom + 22
+    table = tuple((label, *(units.format_bytes(parts.get(name, 0)) for name in names), units.format_bytes(total))
+                  for (label, parts), total in zip(gpus[:most], totals, strict=False))
+    legend = tuple((name, _swatch(name, order)) for order, name in enumerate(names))
+    return Figure(title, description, ("GPU", *names, "total"), table, _svg(bottom, out, title, description), legend)
+
+
+def shelves(rows: Sequence[tuple[str, str, Sequence[tuple[str, str, bool]]]], title: str, description: str, *,
+            solid: str, dashed: str) -> Figure:
+    """What stands on which shelf: one shelf a row, the top one first, three boxes beside each other.
+
+    rows: (label, what is written at its right, [(name, part whose colour it takes, whether it is drawn solid), …]).
+    solid and dashed: what the two looks of a box mean. Raises ValueError when there are no rows.
+    """
+    if not rows:
+        raise ValueError("rows is empty; shelves need at least one")
+    across, height, gap = 3, 26, 0.012
+    width = (1 - gap * (across - 1)) / across
+    y, out = 0, ""
+    for label, written, boxes in rows:
+        lead, more = _lead(label, written, y + 14, bold=False)
+        out, y = out + f'<g font-weight="600">{lead}</g>', y + more + 24
+        for number, (name, part, is_solid) in enumerate(boxes):
+            x, top = number % across * (width + gap), y + number // across * (height + 6)
+            shade = colour(part, number)
+            look = f'fill="{shade}"'
+            if not is_solid:
+                look = f'fill="none" stroke="{shade}" stroke-width="2" stroke-dasharray="5 3"'
+            out += f'<rect x="{_percent(x)}" y="{top:g}" width="{_percent(width)}" height="{height}" rx="4" {look}/>'
+            ink = ' fill="#fff" font-weight="600"' if is_solid else ""
+            out += _text(x + width / 2, top + 18, name, "middle", f' font-size="13"{ink}')
+        y += -(-len(boxes) // across) * (height + 6)
+        out += _line(0, y + 2, 1, y + 2, 'stroke-opacity=".5"')
+        y += 16
+    table = tuple((label, written, *(", ".join(name for name, _, is_solid in boxes if is_solid == wanted) or "-"
+                                     for wanted in (True, False))) for label, written, boxes in rows)
+    look = "border:2px {};box-sizing:border-box;width:1.6em"
+    legend = ((solid, look.format("solid") + ";background:currentColor"), (dashed, look.format("dashed")))
+    return Figure(title, description, ("", "", solid, dashed), table, _svg(y - 10, out, title, description), legend)

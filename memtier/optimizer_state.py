@@ -1,0 +1,278 @@
+"""Optimizer state: the inventory of training state, before and after sharding, and what offloading it costs.
+
+    M = P(b_w + b_g + b_m + b_o) + A + O
+
+P parameters; b_w, b_g, b_m, b_o bytes a parameter of stored weights, gradients, separate master weights and all
+optimizer state; A bytes of activations kept for the backward pass; O bytes of other live workspace.
+"""
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+
+from memtier import checks, models, recipes, tiers
+from memtier.inventory import Inventory
+from memtier.layout import SHARDED, STAGES, Layout, padded_rows, rows
+from memtier.recipes import CLASSES
+
+
+def inventory(model, *, recipe, activations: float = 0, other: float = 0) -> Inventory:
+    """Training state before sharding: M = P(b_w + b_g + b_m + b_o) + A + O.
+
+    model: a Model (exact, tensor by tensor, with torch's 4-byte step counters) or a parameter count P.
+    recipe: a Recipe or its name. activations, other: bytes A and O, 0 or more.
+    Raises ValueError for an unknown recipe, and for a count where the recipe needs shapes.
+
+    >>> inventory(70e9, recipe="bf16-adam").total
+    1120000000000.0
+    """
+    model, recipe = models.resolve(model), recipes.get(recipe)
+    checks.not_negative("activations", activations)
+    checks.not_negative("other", other)
+    state = _by_tensor(model, recipe) if isinstance(model, models.Model) else _by_count(model, recipe)
+    extras = {name: nbytes for name, nbytes in (("activations", activations), ("other", other)) if nbytes}
+    return _present(state | extras, f"{recipe.title}, one copy")
+
+
+def per_gpu(model, *, recipe, gpus=None, stage: int | None = None, layout: Layout | None = None,
+            rank: int | str = "max", padded: bool = False, gathered: bool = False) -> Inventory:
+    """Training state on one GPU under ZeRO, before activations.
+
+    Give either gpus (one sharding group of that size) and stage, or a Layout. Stage 0 replicates everything, 1 shards
+    master weights and optimizer state, 2 also gradients, 3 also weights (arXiv:1910.02054).
+
+    A parameter count gives the average, P·b/W for what is sharded; gpus may then be a numpy array.
+    A Model gives the rows that FSDP2 really puts on a rank: rank="max" (the fullest, rank 0), a rank's number,
+    or "average". padded=True counts the storage behind them: ⌈d/W⌉ rows of weights and gradients on every rank.
+    gathered=True adds what stage 3 has whole while a layer runs: the root group (embedding, final norm, head), which
+    FSDP2 keeps gathered from the forward to the end of the backward pass, and the largest layer. It needs a Model.
+
+    Raises ValueError naming argument, value and what is allowed.
+    """
+    model, recipe = models.resolve(model), recipes.get(recipe)
+    shards, zero = _sharding(gpus, stage, layout, arrays=not isinstance(model, models.Model))
+    if isinstance(rank, str) or not isinstance(model, models.Model):
+        checks.one_of("rank", rank, ("max", "average"))
+    whole = isinstance(model, models.Model)
+    if whole and rank != "average":
+        held = 0 if rank == "max" else checks.whole("rank", rank, least=0, most=shards - 1)
+        state = _by_tensor(model, recipe, shards=shards, rank=held, sharded=SHARDED[zero], padded=padded)
+    else:
+        if padded:
+            raise ValueError("padded is True; an average has no padding, so give a Model and a rank")
+        one_copy = _by_tensor(model, recipe) if whole else _by_count(model, recipe)
+        state = {name: nbytes / shards if name in SHARDED[zero] else nbytes for name, nbytes in one_copy.items()}
+    if gathered:
+        state |= _gathered(model, recipe, zero)
+    return _present(state, f"{recipe.title}, ZeRO-{zero} over {shards} GPUs, one GPU")
+
+
+def gpus_needed(model, *, recipe, stage: int = 3, limit: float, gathered: bool = False) -> int:
+    """The smallest number of GPUs whose fullest one needs at most `limit` bytes of state.
+
+    A count uses the average; a Model the rows of the fullest rank. limit: bytes, above 0.
+    Raises ValueError where no number is enough, because what the stage leaves whole exceeds the limit by itself.
+
+    >>> gpus_needed(405e9, recipe="bf16-adam", stage=3, limit=100e9)
+    65
+    """
+    checks.positive("limit", limit)
+    checks.one_of("stage", stage, STAGES)
+
+    def need(gpus: int) -> float:
+        return per_gpu(model, recipe=recipe, gpus=gpus, stage=stage, gathered=gathered).total
+
+    least = need(2**60)
+    if least > limit:
+        raise ValueError(f"limit is {limit!r} bytes; under stage {stage} {least:,.0f} bytes stay on every GPU, "
+                         "however many there are")
+    enough = 1
+    while need(enough) > limit:
+        enough *= 2
+    too_few = enough // 2
+    while enough - too_few > 1:  # the fullest rank never needs more when GPUs are added, so halving finds the first
+        middle = (too_few + enough) // 2
+        too_few, enough = (too_few, middle) if need(middle) <= limit else (middle, enough)
+    return enough
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes each state class has read and written in one training step."""
+
+    read: Inventory
+    written: Inventory
+
+
+def traffic(model, *, recipe, micro_batches: int = 1) -> Traffic:
+    """What one training step reads and writes of each state class, wherever that class lives.
+
+    Weights are read by the forward and by the backward pass of every micro-batch and written once, by the update; a
+    frozen base is only read.
+    Gradients are written by every micro-batch, read back to be added to from the second on, and read by the update.
+    Master weights and optimizer state are read once and written once. Derived from the Adam update
+    (arXiv:1412.6980, algorithm 1); caches between HBM and the arithmetic are not counted.
+    """
+    checks.whole("micro_batches", micro_batches)
+    state = inventory(model, recipe=recipe)
+    reads = {"weights": 2 * micro_batches, "gradients": micro_batches, "master weights": 1, "optimizer": 1}
+    writes = {"gradients": micro_batches, "master weights": 1, "optimizer": 1}
+    held = [name for name in CLASSES if name in state]
+    written = {name: _updated_weights(model, recipe) if name == "weights" else writes[name] * state[name]
+               for name in held}
+    return Traffic(Inventory({name: reads[name] * state[name] for name in held}, "read in one step"),
+                   Inventory(written, "written in one step"))
+
+
+@dataclass(frozen=True)
+class Offload:
+    """What offloading the optimizer moves, and how long that takes. Bytes and seconds of one training step.
+
+    down, up: bytes from the GPUs to the memory and back, over all links. link_seconds: both directions, one after the
+    other. memory_bytes: bytes the CPU reads and writes in its own memory to compute the update (0 when the GPU does).
+    exposed_seconds: what the step waits: the part of link_seconds that overlap does not hide, then the update.
+    needed, capacity: bytes that have to stay in the memory, and bytes it has; fits: whether they do.
+    """
+
+    update: str
+    needed: float
+    capacity: float
+    down: float
+    up: float
+    down_seconds: float
+    up_seconds: float
+    memory_bytes: float
+    update_seconds: float
+    overlap: float
+
+    @property
+    def link_seconds(self) -> float:
+        return self.down_seconds + self.up_seconds
+
+    @property
+    def exposed_seconds(self) -> float:
+        return (1 - self.overlap) * self.link_seconds + self.update_seconds
+
+    @property
+    def fits(self) -> bool:
+        return self.needed <= self.capacity
+
+
+def offload(model, *, recipe, link, memory, update: str = "cpu", overlap: float = 0.0, links: int = 1,
+            memories: int = 1) -> Offload:
+    """Offload master weights and optimizer state to a slower memory: what crosses the link, and what waits.
+
+    update="cpu": the CPU computes the update beside the state (ZeRO-Offload, arXiv:2101.06840). Gradients go down,
+    new weights come up; the state never crosses. The CPU's memory carries the update instead: gradients, master
+    weights and optimizer state read, master weights, optimizer state and weights written.
+    update="gpu": the GPU computes the update, so master weights and optimizer state cross up and then down again.
+
+    link: a Link, its name, or bytes a second in one direction. memory: a Tier, its name.
+    overlap: the fraction of link time hidden behind computation, 0 to 1; the update itself is not hidden.
+    links: GPUs that each have such a link and carry an equal share. memories: host memories of that kind, likewise.
+    Raises ValueError naming argument, value and what is allowed; also where the memory has no known capacity or rate.
+    """
+    checks.one_of("update", update, ("cpu", "gpu"))
+    checks.fraction("overlap", overlap)
+    checks.whole("links", links)
+    checks.whole("memories", memories)
+    state = inventory(model, recipe=recipe)
+    rate = checks.positive("link", link) if isinstance(link, (int, float)) else tiers.link(link).rate
+    tier = tiers.get(memory)
+    if tier.capacity is None:
+        raise ValueError(f"memory is {tier.name!r}; the ledger has no capacity for it, so choose another tier")
+    kept = state.get("master weights", 0) + state.get("optimizer", 0)
+    gradients, weights = state.get("gradients", 0), _updated_weights(model, recipe)
+    down, up = (gradients, weights) if update == "cpu" else (kept, kept)
+    # Of the update's traffic, master weights and optimizer state are read and written, gradients read, weights written.
+    memory_bytes = 2 * kept + gradients + weights if update == "cpu" else 0
+    return Offload(
+        update=update,
+        needed=kept + (gradients if update == "cpu" else 0),
+        capacity=tier.capacity * memories,
+        down=down,
+        up=up,
+        down_seconds=tiers.transfer_time(down, rate, streams=links),
+        up_seconds=tiers.transfer_time(up, rate, streams=links),
+        memory_bytes=memory_bytes,
+        update_seconds=tier.read_time(memory_bytes, streams=memories) if memory_bytes else 0.0,
+        overlap=overlap,
+    )
+
+
+def _updated_weights(model, recipe) -> float:
+    """Bytes of stored weights that an update rewrites: all of them; with a frozen base the adapters' alone."""
+    model, recipe = models.resolve(model), recipes.get(recipe)
+    if recipe.gradients == 0:
+        return 0
+    if recipe.adapters is None:
+        return recipe.weights * (model.parameters if isinstance(model, models.Model) else model)
+    return recipe.weights * sum(tensor.numel for tensor, trained in recipe.tensors(model) if trained)
+
+
+def _by_count(parameters, recipe) -> dict:
+    """P·b of each class for a bare parameter count."""
+    return {name: parameters * each for name, each in recipe.by_class.items()}
+
+
+def _by_tensor(model, recipe, *, shards=1, rank=0, sharded=frozenset(), padded=False) -> dict:
+    """Bytes of each class on one rank, summed over the tensors; FSDP2's rows for the classes that are sharded."""
+    total = dict.fromkeys((*CLASSES, "step counters"), 0)
+    for (shape, part, trained), times in _alike(model, recipe):
+        first, rest = shape[0], math.prod(shape[1:])
+        mine = rows(first, shards, rank)
+        stored = padded_rows(first, shards) if padded else mine
+
+        def elements(name, held, first=first, rest=rest):
+            return rest * (held if name in sharded else first)
+
+        total["weights"] += times * recipe.weights * elements("weights", stored)
+        if trained:
+            total["gradients"] += times * recipe.gradients * elements("gradients", stored)
+            total["master weights"] += times * recipe.master * elements("master weights", mine)
+            total["optimizer"] += times * recipe.optimizer_bytes(shape, part, mine if "optimizer" in sharded else None)
+            total["step counters"] += times * recipe.counter_bytes(shape, part)
+    return total
+
+
+@lru_cache(maxsize=64)
+def _alike(model, recipe) -> tuple:
+    """((shape, part, trained), how many) of a run's tensors. Layers repeat them: the 723 of a 70B model are 7 kinds."""
+    return tuple(Counter((tensor.shape, tensor.part, trained) for tensor, trained in recipe.tensors(model)).items())
+
+
+def _gathered(model, recipe, zero: int) -> dict:
+    """What stage 3 holds whole while a layer runs: the root group and the largest layer."""
+    if not isinstance(model, models.Model):
+        raise ValueError("gathered is True; the size of a layer is not known from a parameter count, give a Model")
+    if zero != 3:
+        raise ValueError(f"gathered is True; only stage 3 gathers weights, stage {zero} keeps them whole")
+    units: dict = {}
+    for tensor, _ in recipe.tensors(model):
+        units[tensor.unit] = units.get(tensor.unit, 0) + recipe.gathered * tensor.numel
+    root = units.pop("root")
+    return {"gathered root": root, "gathered layer": max(units.values())}
+
+
+def _sharding(gpus, stage, layout, arrays: bool):
+    """(size of the sharding group, stage), from either way of saying it."""
+    if layout is not None:
+        if gpus is not None or stage is not None:
+            raise ValueError(f"layout is {layout!r}, with gpus {gpus!r} and stage {stage!r}; give a layout, "
+                             "or gpus and a stage")
+        if not isinstance(layout, Layout):
+            raise ValueError(f"layout is {layout!r}; it must be a Layout")
+        return layout.shard, layout.zero
+    if gpus is None or stage is None:
+        raise ValueError(f"gpus is {gpus!r} and stage is {stage!r}; give both, or a layout")
+    checks.one_of("stage", stage, STAGES)
+    if arrays and hasattr(gpus, "min"):
+        return checks.positive("gpus", gpus), stage
+    return checks.whole("gpus", gpus), stage
+
+
+def _present(state: dict, title: str) -> Inventory:
+    """An Inventory of the classes that hold anything."""
+    return Inventory({name: nbytes for name, nbytes in state.items()
+                      if (nbytes.max() if hasattr(nbytes, "max") else nbytes)}, title)

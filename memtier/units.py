@@ -1,0 +1,141 @@
+"""Bytes, rates, times and counts: read them, write them.
+
+GB is 10**9 bytes and GiB is 2**30; they differ by 7.4 %, so every text says which one it means.
+"""
+
+import math
+import re
+
+from memtier import checks
+
+KB, MB, GB, TB, PB, EB = (10 ** (3 * n) for n in range(1, 7))
+KiB, MiB, GiB, TiB, PiB, EiB = (2 ** (10 * n) for n in range(1, 7))
+
+DECIMAL = {"B": 1, "KB": KB, "MB": MB, "GB": GB, "TB": TB, "PB": PB, "EB": EB}
+BINARY = {"B": 1, "KiB": KiB, "MiB": MiB, "GiB": GiB, "TiB": TiB, "PiB": PiB, "EiB": EiB}
+SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "days": 86400.0}
+
+_NUMBER = re.compile(r"\s*([0-9][0-9,_]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*(\S*)\s*")
+_BYTE_UNITS = {name.lower(): size for name, size in (DECIMAL | BINARY).items()} | {"bytes": 1, "byte": 1}
+# Network vendors write Gb/s: with a capital prefix, a lower-case b means bits.
+_BIT_UNITS = {name[:-1] + "b": size for name, size in (DECIMAL | BINARY).items()}
+_TIME_UNITS = SECONDS | {"sec": 1.0, "second": 1.0, "seconds": 1.0, "minute": 60.0, "minutes": 60.0, "m": 60.0,
+                         "hour": 3600.0, "hours": 3600.0, "d": 86400.0, "day": 86400.0}
+
+
+def _split(text, what, example):
+    match = _NUMBER.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"{what} is {text!r}; write a number and a unit, such as {example!r}")
+    digits = match[1].replace(",", "").replace("_", "")
+    number = int(digits) if digits.isdigit() else float(digits)
+    if number == math.inf:
+        raise ValueError(f"{what} is {text!r}; the number is too large")
+    return number, match[2]
+
+
+def _scaled(number, size):
+    """number × size, as an int where that is exact."""
+    value = number * size
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+
+
+def parse_bytes(text: str) -> int | float:
+    """Bytes from a text such as "80 GB", "512 GiB", "1_024" or "1.5e9". Without a unit the number is bytes.
+
+    "80 gb" is read as 80 GB; "80 Gb" means bits everywhere in this field and is refused.
+    Raises ValueError naming the text.
+    """
+    number, unit = _split(text, "a size", "80 GB")
+    if unit == "":
+        return _scaled(number, 1)
+    if unit in _BIT_UNITS:
+        raise ValueError(f"a size is {text!r}; {unit} means bits, write bytes: one of {', '.join(DECIMAL | BINARY)}")
+    if unit.lower() not in _BYTE_UNITS:
+        raise ValueError(f"a size is {text!r}; its unit must be one of {', '.join(DECIMAL | BINARY)}")
+    return _scaled(number, _BYTE_UNITS[unit.lower()])
+
+
+def parse_rate(text: str) -> int | float:
+    """Bytes a second from "3.35 TB/s", "900 GB/s" or, in bits, "100 Gb/s" and "100 Gbps".
+
+    "64 gb/s" could be either and is refused. Raises ValueError naming the text.
+    """
+    number, unit = _split(text, "a rate", "64 GB/s")
+    amount = unit[:-2] if unit.endswith("/s") else unit[:-2].capitalize() if unit.endswith("bps") else ""
+    if amount in _BIT_UNITS:
+        return _scaled(number, _BIT_UNITS[amount] / 8)
+    if amount in DECIMAL | BINARY:
+        return _scaled(number, (DECIMAL | BINARY)[amount])
+    raise ValueError(f"a rate is {text!r}; write bytes a second such as '64 GB/s', or bits such as '100 Gb/s'")
+
+
+def parse_time(text: str) -> float:
+    """Seconds from "60 us", "42 ms", "3.5 s", "26 min", "3 h" or "54 days". Raises ValueError naming the text."""
+    number, unit = _split(text, "a time", "60 us")
+    if unit not in _TIME_UNITS:
+        raise ValueError(f"a time is {text!r}; its unit must be one of {', '.join(SECONDS)}")
+    return float(number * _TIME_UNITS[unit])
+
+
+def _digits(value: float, digits: int) -> str:
+    """value with `digits` significant digits, never in exponent form, thousands separated."""
+    if value == 0:
+        return "0"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _with_unit(value: float, units: dict, digits: int) -> str:
+    """value in the largest unit that leaves at least 1; rounding up to the next unit moves on to it."""
+    fitting = [name for name, size in units.items() if value >= size] or [next(iter(units))]
+    names = list(units)
+    name = fitting[-1]
+    rounded = _digits(value / units[name], digits)
+    after = names.index(name) + 1
+    if after < len(names) and float(rounded.replace(",", "")) * units[name] >= units[names[after]]:
+        name = names[after]
+        rounded = _digits(value / units[name], digits)
+    return f"{rounded} {name}"
+
+
+def format_bytes(nbytes: float, binary: bool = False, digits: int = 3) -> str:
+    """A size for people: format_bytes(1.12e12) is "1.12 TB", with binary=True "1.02 TiB".
+
+    nbytes: bytes, 0 or more. digits: significant digits, at least 1. Raises ValueError otherwise.
+    """
+    checks.not_negative("nbytes", nbytes)
+    checks.whole("digits", digits)
+    return _with_unit(nbytes, BINARY if binary else DECIMAL, digits)
+
+
+def both(nbytes: float, digits: int = 3) -> str:
+    """The size in decimal and binary units side by side: both(80e9) is "80 GB (74.5 GiB)"."""
+    if nbytes < KB:
+        return format_bytes(nbytes, digits=digits)
+    return f"{format_bytes(nbytes, digits=digits)} ({format_bytes(nbytes, binary=True, digits=digits)})"
+
+
+def format_rate(rate: float, digits: int = 3) -> str:
+    """A rate in decimal bytes a second: format_rate(3.35e12) is "3.35 TB/s". rate: bytes/s, 0 or more."""
+    checks.not_negative("rate", rate)
+    return _with_unit(rate, DECIMAL, digits) + "/s"
+
+
+def format_time(seconds: float, digits: int = 3) -> str:
+    """A time in the unit that suits it, from ns to days: format_time(0.0418) is "41.8 ms". seconds: 0 or more."""
+    checks.not_negative("seconds", seconds)
+    units = {name: size for name, size in SECONDS.items() if name != "us"}
+    if seconds == 0:
+        return "0 s"
+    return _with_unit(seconds, units, digits)
+
+
+def format_count(count: float, digits: int = 3) -> str:
+    """A count in words: format_count(70_553_706_496) is "70.6 billion". count: 0 or more."""
+    checks.not_negative("count", count)
+    if count < 10_000:
+        return _digits(count, max(digits, len(str(int(count)))))
+    words = {"": 1, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+    return _with_unit(count, words, digits).strip()

@@ -1,0 +1,50 @@
+import math
+
+import numpy as np
+import pytest
+
+from memtier import checks
+
+
+@pytest.mark.parametrize(("check", "bad", "allowed"), [
+    (checks.positive, [0, -1, math.nan, math.inf, "3", None, True, [1]], "a number above 0"),
+    (checks.not_negative, [-1, -0.1, math.nan, "x", None, False], "a number, 0 or more"),
+    (checks.fraction, [-0.1, 1.1, math.nan, "0.5", None], "a number from 0 to 1"),
+    (checks.whole, [0, -3, 2.0, 2.5, "2", None, True, math.nan], "a whole number, 1 or more"),
+])
+def test_the_message_names_argument_value_and_what_is_allowed(check, bad, allowed):
+    for value in bad:
+        with pytest.raises(ValueError, match="gpus is") as error:
+            check("gpus", value)
+        assert str(error.value) == f"gpus is {value!r}; it must be {allowed}"
+
+
+def test_good_values_pass_through():
+    assert checks.positive("x", 2.5) == 2.5
+    assert checks.not_negative("x", 0) == 0
+    assert checks.fraction("x", 1) == 1
+    assert checks.whole("x", 10**30) == 10**30
+    assert checks.whole("x", np.int64(8)) == 8
+    assert checks.one_of("x", "b", ["a", "b"]) == "b"
+
+
+def test_whole_has_bounds():
+    assert checks.whole("rank", 0, least=0, most=3) == 0
+    with pytest.raises(ValueError, match="rank is 4; it must be a whole number from 0 to 3"):
+        checks.whole("rank", 4, least=0, most=3)
+
+
+def test_one_of_lists_what_is_allowed():
+    with pytest.raises(ValueError, match="stage is 4; it must be one of 0, 1, 2, 3"):
+        checks.one_of("stage", 4, (0, 1, 2, 3))
+    with pytest.raises(ValueError, match="stage is True"):
+        checks.one_of("stage", True, (0, 1, 2, 3))
+
+
+def test_arrays_are_checked_by_their_extremes():
+    good = np.array([1.0, 8.0, 64.0])
+    assert checks.positive("gpus", good) is good
+    with pytest.raises(ValueError, match="gpus is"):
+        checks.positive("gpus", np.array([8.0, 0.0]))
+    with pytest.raises(ValueError, match="overlap is"):
+        checks.fraction("overlap", np.array([0.5, 1.5]))

@@ -1,0 +1,67 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from memtier import models, optimizer_state
+from memtier.__main__ import main
+
+SMALL = {"model_type": "llama", "vocab_size": 100, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1,
+         "num_attention_heads": 2, "num_key_value_heads": 1}
+
+
+def test_train_prints_what_the_library_says(capsys):
+    assert main(["train", "--model", "llama-3.1-70b", "--gpus", "64", "--limit", "80 GB", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    expected = optimizer_state.per_gpu("llama-3.1-70b", recipe="bf16-adam", gpus=64, stage=3)
+    assert printed["one GPU"]["nbytes"] == dict(expected)
+    assert printed["GPUs needed"] == optimizer_state.gpus_needed("llama-3.1-70b", recipe="bf16-adam", limit=80e9)
+
+
+def test_it_reads_a_config_json(tmp_path, capsys):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(SMALL))
+    assert main(["models", "--model", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["parameters"] == models.from_config(SMALL).parameters
+
+
+def test_it_takes_a_parameter_count(capsys):
+    assert main(["train", "--model", "70e9"]) == 0
+    assert "1,120,000,000,000" in capsys.readouterr().out
+
+
+def test_checkpoint_time_at_a_rate_and_at_a_tier(capsys):
+    assert main(["checkpoint", "--model", "70e9", "--to", "20 GB/s"]) == 0
+    assert "seconds to write: 49" in capsys.readouterr().out
+    assert main(["checkpoint", "--model", "70e9", "--to", "micron-9550", "--writers", "64", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["seconds to write"] == pytest.approx(0.98e12 / (64 * 10e9), rel=1e-3)
+
+
+@pytest.mark.parametrize("command", ["models", "tiers"])
+def test_the_lists_have_a_line_for_each_entry(command, capsys):
+    assert main([command]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 8
+    assert any("llama-3.1-8b" in line or "h100-hbm" in line for line in lines)
+
+
+@pytest.mark.parametrize("arguments", [
+    ["train", "--model", "70e9", "--gpus", "0"],
+    ["train", "--model", "nobody-knows-me"],
+    ["train", "--model", "70e9", "--recipe", "magic"],
+    ["train", "--model", "70e9", "--stage", "1", "--limit", "80 GB"],
+    ["models", "--model", "70e9"],
+    ["tiers", "--rung", "tape"],
+    ["checkpoint", "--model", "70e9", "--contents", "everything"],
+])
+def test_bad_arguments_give_one_sentence(arguments, capsys):
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("memtier: ")
+    assert error.count("\n") == 1
+
+
+def test_python_dash_m_works_and_shows_help():
+    ran = subprocess.run([sys.executable, "-m", "memtier", "--help"], capture_output=True, text=True, check=True)
+    assert "train" in ran.stdout

@@ -1,0 +1,234 @@
+"""The inventory and its shares. Equality with torch's bytes is in test_lab_optimizer_state.py."""
+
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import count_recipe_names, gpu_counts, parameter_counts, recipe_names, small_models, stages
+
+from memtier import models, optimizer_state, recipes
+from memtier.layout import Layout
+
+SEVENTY = models.get("llama-3.1-70b")
+
+
+@given(parameter_counts, count_recipe_names)
+def test_the_formula(parameters, name):
+    recipe = recipes.get(name)
+    total = optimizer_state.inventory(parameters, recipe=name, activations=5, other=7).total
+    assert total == parameters * (recipe.weights + recipe.gradients + recipe.master + recipe.optimizer) + 5 + 7
+
+
+@settings(deadline=None, max_examples=60)
+@given(small_models(), recipe_names)
+def test_by_tensor_and_by_count_agree_where_both_can_answer(model, name):
+    by_tensor = optimizer_state.inventory(model, recipe=name)
+    if recipes.get(name).needs_shapes:
+        with pytest.raises(ValueError, match=f"recipe is {name!r}"):
+            optimizer_state.inventory(model.parameters, recipe=name)
+    else:
+        counters = by_tensor.get("step counters", 0)
+        assert counters == (4 * len(model.tensors()) if recipes.get(name).counters else 0)
+        assert by_tensor.total - counters == optimizer_state.inventory(model.parameters, recipe=name).total
+
+
+@settings(deadline=None, max_examples=60)
+@given(small_models(), st.sampled_from(["bf16-adam", "fsdp2-adam", "lion", "sgd-momentum", "lora"]),
+       st.integers(1, 40), stages)
+def test_sharding_never_loses_a_byte(model, recipe, gpus, stage):
+    whole = optimizer_state.inventory(model, recipe=recipe)
+    ranks = [optimizer_state.per_gpu(model, recipe=recipe, gpus=gpus, stage=stage, rank=rank) for rank in range(gpus)]
+    sharded = Layout(shard=gpus, zero=stage).sharded
+    for name, nbytes in whole.items():
+        together = sum(rank.get(name, 0) for rank in ranks)
+        assert together == (nbytes if name in sharded else gpus * nbytes)
+
+
+@settings(deadline=None, max_examples=60)
+@given(small_models(), recipe_names, gpu_counts, stages)
+def test_more_gpus_never_need_more_on_the_fullest_rank(model, recipe, gpus, stage):
+    # 8-bit Adam keeps small shards in fp32, so there a smaller shard can be a larger state; torch does the same.
+    if recipe == "adam-8bit":
+        recipe = "bf16-adam"
+    fewer = optimizer_state.per_gpu(model, recipe=recipe, gpus=gpus, stage=stage)
+    more = optimizer_state.per_gpu(model, recipe=recipe, gpus=gpus + 1, stage=stage)
+    assert more.total <= fewer.total
+    padded = optimizer_state.per_gpu(model, recipe=recipe, gpus=gpus, stage=stage, padded=True)
+    assert padded == fewer  # the fullest rank has no padding
+
+
+@settings(deadline=None, max_examples=40)
+@given(small_models(), st.integers(2, 40), st.data())
+def test_the_fullest_rank_is_the_largest_and_the_average_lies_below(model, gpus, data):
+    rank = data.draw(st.integers(0, gpus - 1))
+    fullest = optimizer_state.per_gpu(model, recipe="bf16-adam", gpus=gpus, stage=3)
+    one = optimizer_state.per_gpu(model, recipe="bf16-adam", gpus=gpus, stage=3, rank=rank)
+    average = optimizer_state.per_gpu(model, recipe="bf16-adam", gpus=gpus, stage=3, rank="average")
+    assert one.total <= fullest.total
+    assert average.total <= fullest.total * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("gpus", "row"), [
+    (8, (1120, 385, 262.5, 140)), (64, (1120, 293.125, 155.3125, 17.5)), (512, (1120, 281.640625, 141.9140625, 2.1875)),
+])
+def test_the_table_for_seventy_billion_in_gb(gpus, row):
+    # P(4) + 12P/N, P(2) + 14P/N and 16P/N with P = 70e9: arXiv:1910.02054, section 5
+    assert tuple(optimizer_state.per_gpu(70e9, recipe="bf16-adam", gpus=gpus, stage=stage).total / 1e9
+                 for stage in range(4)) == row
+
+
+def test_zero_table_1():
+    # Published in arXiv:1910.02054, Table 1, in decimal GB and with the paper's rounding.
+    published = {
+        7.5e9: {1: [52.5, 35.6, 31.4, 30.4, 30.1], 2: [41.3, 21.6, 16.6, 15.4, 15.1], 3: [30, 7.5, 1.88, 0.47, 0.12]},
+        128e9: {1: [896, 608, 536, 518, 513], 2: [704, 368, 284, 263, 257], 3: [512, 128, 32, 8, 2]},
+        1e12: {1: [7000, 4750, 4187, 4046, 4011], 2: [5500, 2875, 2218, 2054, 2013], 3: [4000, 1000, 250, 62.5, 15.6]},
+    }
+    for parameters, by_stage in published.items():
+        for stage, row in by_stage.items():
+            for gpus, gigabytes in zip((4, 16, 64, 256, 1024), row, strict=True):
+                ours = optimizer_state.per_gpu(parameters, recipe="bf16-adam", gpus=gpus, stage=stage).total / 1e9
+                # The paper prints 0.12 and 62.5 alike: half a unit of its last digit, or one where it cuts digits off.
+                digits = len(str(gigabytes).partition(".")[2])
+                assert ours == pytest.approx(gigabytes, abs=10**-digits), (parameters, stage, gpus)
+
+
+def test_seventy_billion_does_not_fit_a_node():
+    state = optimizer_state.inventory(70e9, recipe="bf16-adam").total
+    assert state == 1.12e12
+    assert state / optimizer_state.inventory(70e9, recipe="inference").total == 8
+    assert state > 8 * 80e9
+
+
+def test_running_a_layer_gathers_the_root_and_that_layer():
+    resting = optimizer_state.per_gpu(SEVENTY, recipe="bf16-adam", gpus=512, stage=3)
+    running = optimizer_state.per_gpu(SEVENTY, recipe="bf16-adam", gpus=512, stage=3, gathered=True)
+    # Embedding and head are 128,256 × 8,192 each, the final norm 8,192; a layer is q, k, v, o,
+    # gate, up, down and two norms.
+    assert running["gathered root"] == 2 * (2 * 128_256 * 8_192 + 8_192)
+    layer = 8192 * (8192 + 1024 + 1024 + 8192) + 3 * 8192 * 28672 + 2 * 8192
+    assert running["gathered layer"] == 2 * layer
+    assert running.total == resting.total + running["gathered root"] + running["gathered layer"]
+    assert round(running.total / 1e9, 1) == 8.1
+
+
+def test_gathering_for_llama_8b_matches_the_measured_peak():
+    # Measured with torch 2.13.0's FSDPMemTracker, 64 ranks: 2,101,354,496 B of root and 436,224,000 B of one layer.
+    running = optimizer_state.per_gpu("llama-3.1-8b", recipe="fsdp2-adam", gpus=64, stage=3, gathered=True)
+    assert (running["gathered root"], running["gathered layer"]) == (2_101_354_496, 436_224_000)
+    assert running["step counters"] == 4 * 291
+
+
+@pytest.mark.parametrize(("model", "gathered", "gpus"), [(405e9, False, 65), ("llama-3.1-405b", True, 77)])
+def test_how_many_gpus_keep_405b_under_100_gb(model, gathered, gpus):
+    assert optimizer_state.gpus_needed(model, recipe="bf16-adam", stage=3, limit=100e9, gathered=gathered) == gpus
+
+
+@settings(deadline=None, max_examples=40)
+@given(parameter_counts, st.floats(0.05, 3))
+def test_gpus_needed_is_the_first_number_that_fits(parameters, portion):
+    limit = 16 * parameters * portion
+    gpus = optimizer_state.gpus_needed(parameters, recipe="bf16-adam", stage=3, limit=limit)
+    assert optimizer_state.per_gpu(parameters, recipe="bf16-adam", gpus=gpus, stage=3).total <= limit
+    if gpus > 1:
+        assert optimizer_state.per_gpu(parameters, recipe="bf16-adam", gpus=gpus - 1, stage=3).total > limit
+
+
+def test_no_number_of_gpus_is_enough_when_a_stage_leaves_too_much_whole():
+    with pytest.raises(ValueError, match=r"limit is .*stage 1 280,000,000,\d+ bytes stay on every GPU"):
+        optimizer_state.gpus_needed(70e9, recipe="bf16-adam", stage=1, limit=80e9)
+
+
+def test_hybrid_sharding_divides_by_the_sharding_group_only():
+    hybrid = optimizer_state.per_gpu(70e9, recipe="bf16-adam", layout=Layout(replicate=8, shard=64, zero=3))
+    assert hybrid.total == 17.5e9
+
+
+def test_averages_sweep_over_arrays():
+    gpus = np.array([8, 64, 512])
+    swept = optimizer_state.per_gpu(70e9, recipe="bf16-adam", gpus=gpus, stage=3).total
+    assert swept.tolist() == [140e9, 17.5e9, 2.1875e9]
+
+
+def test_offload_as_the_question_is_usually_put_and_as_it_is():
+    by_gpu = optimizer_state.offload(70e9, recipe="bf16-adam", link=900e9, memory="grace-lpddr5x", update="gpu")
+    assert by_gpu.up == by_gpu.down == 840e9
+    assert by_gpu.up_seconds == pytest.approx(840 / 900)
+    assert optimizer_state.offload(70e9, recipe="bf16-adam", link=64e9, memory="grace-lpddr5x",
+                                   update="gpu").up_seconds == pytest.approx(840 / 64)
+    by_cpu = optimizer_state.offload(70e9, recipe="bf16-adam", link="pcie5-x16", memory="grace-lpddr5x")
+    assert (by_cpu.down, by_cpu.up) == (140e9, 140e9)
+    assert by_cpu.down_seconds == pytest.approx(140 / 63)
+    assert by_cpu.memory_bytes == 28 * 70e9
+    assert by_cpu.update_seconds == pytest.approx(28 * 70 / 546)
+    assert by_cpu.update_seconds > by_cpu.up_seconds
+    assert not by_cpu.fits
+    assert (by_cpu.needed, by_cpu.capacity) == (980e9, 512e9)
+
+
+@given(st.floats(0, 1), st.integers(1, 64))
+def test_overlap_hides_link_time_and_nothing_else(overlap, links):
+    result = optimizer_state.offload(70e9, recipe="bf16-adam", link=64e9, memory="grace-lpddr5x", overlap=overlap,
+                                     links=links, memories=links)
+    assert result.exposed_seconds == pytest.approx((1 - overlap) * result.link_seconds + result.update_seconds)
+    assert result.link_seconds == pytest.approx(280 / 64 / links)
+    assert result.fits == (512e9 * links >= 980e9)
+
+
+def test_traffic_of_one_step():
+    step = optimizer_state.traffic(70e9, recipe="bf16-adam", micro_batches=4)
+    assert step.written.to_dict()["nbytes"] == {
+        "weights": 140e9, "gradients": 4 * 140e9, "master weights": 280e9, "optimizer": 560e9}
+    assert step.read["weights"] == 8 * 140e9
+    assert step.read["gradients"] == 4 * 140e9  # three additions and the update
+
+
+def test_a_frozen_base_is_never_written_and_never_crosses():
+    state = optimizer_state.inventory("llama-3.1-8b", recipe="lora")
+    adapters = state["gradients"]  # bf16 gradients of the adapters, as many bytes as their bf16 weights
+    step = optimizer_state.traffic("llama-3.1-8b", recipe="lora")
+    assert step.written["weights"] == adapters < state["weights"]
+    assert step.read["weights"] == 2 * state["weights"]
+    moved = optimizer_state.offload("llama-3.1-8b", recipe="lora", link="pcie5-x16", memory="grace-lpddr5x")
+    assert moved.up == moved.down == adapters
+    assert optimizer_state.traffic(8e9, recipe="inference").written.total == 0
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"gpus": 0, "stage": 3}, "gpus is 0; it must be a whole number, 1 or more"),
+    ({"gpus": -8, "stage": 3}, "gpus is -8"),
+    ({"gpus": 8.0, "stage": 3}, "gpus is 8.0"),
+    ({"gpus": 8, "stage": 4}, "stage is 4; it must be one of 0, 1, 2, 3"),
+    ({"gpus": 8}, "give both, or a layout"),
+    ({"gpus": 8, "stage": 3, "layout": Layout()}, "give a layout, or gpus and a stage"),
+    ({"layout": "zero"}, "layout is 'zero'; it must be a Layout"),
+    ({"gpus": 8, "stage": 3, "rank": 2}, "rank is 2; it must be one of max, average"),
+    ({"gpus": 8, "stage": 3, "gathered": True}, "gathered is True; the size of a layer is not known"),
+    ({"gpus": 8, "stage": 3, "padded": True}, "padded is True"),
+])
+def test_bad_arguments_of_per_gpu(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        optimizer_state.per_gpu(70e9, recipe="bf16-adam", **arguments)
+
+
+@pytest.mark.parametrize("model", [0, -1, "no-such-model", None, float("nan"), True])
+def test_bad_models_are_named(model):
+    with pytest.raises(ValueError, match=r"model|no-such-model"):
+        optimizer_state.inventory(model, recipe="bf16-adam")
+
+
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: optimizer_state.per_gpu(SEVENTY, recipe="bf16-adam", gpus=8, stage=3, rank=8), "rank is 8.* from 0 to 7"),
+    (lambda: optimizer_state.per_gpu(SEVENTY, recipe="bf16-adam", gpus=8, stage=2, gathered=True), "only stage 3"),
+    (lambda: optimizer_state.gpus_needed(70e9, recipe="bf16-adam", limit=0), "limit is 0"),
+    (lambda: optimizer_state.inventory(70e9, recipe="bf16-adam", activations=-1), "activations is -1"),
+    (lambda: optimizer_state.offload(70e9, recipe="bf16-adam", link=0, memory="grace-lpddr5x"), "link is 0"),
+    (lambda: optimizer_state.offload(70e9, recipe="bf16-adam", link=1e9, memory="grace-lpddr5x", overlap=2), "overlap"),
+    (lambda: optimizer_state.offload(70e9, recipe="bf16-adam", link=1e9, memory="grace-lpddr5x", update="tpu"),
+     "update is 'tpu'"),
+    (lambda: optimizer_state.traffic(70e9, recipe="bf16-adam", micro_batches=0), "micro_batches is 0"),
+])
+def test_other_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

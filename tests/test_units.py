@@ -1,0 +1,92 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memtier import units
+
+
+@pytest.mark.parametrize(("text", "nbytes"), [
+    ("80 GB", 80 * 10**9), ("80gb", 80 * 10**9), ("512 GiB", 512 * 2**30), ("1_024", 1024), ("1,024 B", 1024),
+    ("1.5e9", 1_500_000_000), ("0.98 TB", 980_000_000_000), ("1 KiB", 1024), ("2 PB", 2 * 10**15), ("3 bytes", 3),
+])
+def test_parse_bytes(text, nbytes):
+    assert units.parse_bytes(text) == nbytes
+    assert isinstance(units.parse_bytes(text), int)
+
+
+@pytest.mark.parametrize(("text", "rate"), [
+    ("3.35 TB/s", 3.35e12), ("900 GB/s", 900e9), ("100 Gb/s", 12.5e9), ("100 Gbps", 12.5e9), ("100 gbps", 12.5e9),
+    ("1 GiB/s", 2**30), ("8 Mib/s", 2**20),
+])
+def test_parse_rate(text, rate):
+    assert units.parse_rate(text) == rate
+
+
+@pytest.mark.parametrize(("text", "seconds"), [
+    ("60 us", 60e-6), ("60 µs", 60e-6), ("42 ms", 0.042), ("26 min", 1560), ("3 h", 10800), ("54 days", 54 * 86400),
+])
+def test_parse_time(text, seconds):
+    assert units.parse_time(text) == pytest.approx(seconds, rel=1e-12)
+
+
+@pytest.mark.parametrize(("parse", "text"), [
+    (units.parse_bytes, "80 Gb"), (units.parse_bytes, "80 apples"), (units.parse_bytes, ""),
+    (units.parse_bytes, "-1 GB"), (units.parse_bytes, "1e999"), (units.parse_bytes, "nan"),
+    (units.parse_bytes, None), (units.parse_bytes, "80 b"), (units.parse_rate, "64 GB"), (units.parse_rate, "100"),
+    (units.parse_rate, "64 gb/s"), (units.parse_rate, "64 GB/h"), (units.parse_time, "3"),
+    (units.parse_time, "3 fortnights"),
+])
+def test_what_cannot_be_read_is_named(parse, text):
+    with pytest.raises(ValueError, match=r"a (size|rate|time) is ") as error:
+        parse(text)
+    assert repr(text) in str(error.value)
+
+
+@pytest.mark.parametrize(("nbytes", "decimal", "binary"), [
+    (0, "0 B", "0 B"), (1, "1 B", "1 B"), (999, "999 B", "999 B"), (1.12e12, "1.12 TB", "1.02 TiB"),
+    (80e9, "80 GB", "74.5 GiB"), (999.9e9, "1 TB", "931 GiB"), (2**30, "1.07 GB", "1 GiB"),
+    (1023.9 * 2**30, "1.1 TB", "1 TiB"), (70_553_706_496 * 16, "1.13 TB", "1.03 TiB"),
+])
+def test_format_bytes(nbytes, decimal, binary):
+    assert units.format_bytes(nbytes) == decimal
+    assert units.format_bytes(nbytes, binary=True) == binary
+
+
+@given(st.integers(0, 10**20), st.booleans())
+def test_bytes_round_trip_to_the_digits_shown(nbytes, binary):
+    shown = units.format_bytes(nbytes, binary=binary, digits=6)
+    assert units.parse_bytes(shown) == pytest.approx(nbytes, rel=1e-5)
+
+
+@given(st.floats(1, 1e18))
+def test_rates_round_trip(rate):
+    assert units.parse_rate(units.format_rate(rate, digits=6)) == pytest.approx(rate, rel=1e-5)
+
+
+@given(st.floats(1e-9, 1e8))
+def test_times_round_trip(seconds):
+    assert units.parse_time(units.format_time(seconds, digits=6).replace(",", "")) == pytest.approx(seconds, rel=1e-5)
+
+
+def test_times_and_counts():
+    assert units.format_time(0.0418) == "41.8 ms"
+    assert units.format_time(0.0009999) == "1 ms"
+    assert units.format_time(1591) == "26.5 min"
+    assert units.format_time(0) == "0 s"
+    assert units.format_count(70_553_706_496) == "70.6 billion"
+    assert units.format_count(512) == "512"
+    assert units.format_count(4096) == "4,096"
+
+
+def test_both_shows_the_difference_between_gb_and_gib():
+    assert units.both(80e9) == "80 GB (74.5 GiB)"
+    assert units.both(12) == "12 B"
+    assert math.isclose(units.GiB / units.GB, 1.0737, rel_tol=1e-4)
+
+
+@pytest.mark.parametrize("value", [-1, math.nan, math.inf, "80", None, True])
+def test_formatting_refuses_what_is_not_a_size(value):
+    with pytest.raises(ValueError, match="nbytes is "):
+        units.format_bytes(value)
