@@ -31,6 +31,9 @@ COLOURS = {
     "gathered layer": "#4f5bd5",
     "other": "#64707d",
     "step counters": "#64707d",
+    "state, up": "#0b7a5b",
+    "state, down": "#5d6b1d",
+    "waiting": "#64707d",
 }
 CYCLE = ("#2070b4", "#c2410c", "#0b7a5b", "#7c4db8", "#a3650a", "#b83280", "#0e7490", "#5d6b1d", "#64707d")
 # What exists only for a moment is drawn pale with a dashed edge.
@@ -180,6 +183,14 @@ def _segment(x: float, y: float, width: float, height: float, name: str, order: 
     return f'<rect x="{_percent(x)}" y="{y:g}" width="{_percent(width)}" height="{height:g}" {look}/>'
 
 
+def _inside(place: float, y: float, words: str, name: str, order: int) -> str:
+    """Words in the middle of a segment, with a rim of its colour, so that no line strikes them through."""
+    look = ' font-size="13" font-weight="600"'
+    if name not in PASSING:
+        look += f' fill="#fff" stroke="{colour(name, order)}" stroke-width="4" paint-order="stroke"'
+    return _text(place, y, words, "middle", look)
+
+
 def _svg(height: float, content: str, title: str, description: str) -> str:
     return (f'<svg role="img" aria-label="{escape(title)}. {escape(description)}" width="100%" height="{height:g}" '
             'style="display:block;overflow:visible;font-family:inherit" font-size="14" fill="currentColor">'
@@ -226,7 +237,7 @@ def bars(rows: Sequence[tuple[str, Mapping[str, float]]], title: str, descriptio
     axis = Axis("", 0, max([*totals, *(mark[0] for mark in marks)]) * 1.02 or 1, say, log=False)
     names = _names([parts for _, parts in rows])
     y = top = 19 * len(marks) + 8
-    out = leads = ""
+    out = leads = words = ""
     for (label, parts), total in zip(rows, totals, strict=True):
         lead, more = _lead(label, say(total), y + 14)
         leads, y = leads + lead, y + more
@@ -237,11 +248,11 @@ def bars(rows: Sequence[tuple[str, Mapping[str, float]]], title: str, descriptio
             x, width = axis.at(start), axis.at(start + value) - axis.at(start)
             out += _segment(x, y + 22, width, 28, name, names.index(name))
             if width > 0.17:
-                ink = "" if name in PASSING else ' fill="#fff"'
-                out += _text(x + width / 2, y + 41, say(value), "middle", f' font-size="13" font-weight="600"{ink}')
+                words += _inside(x + width / 2, y + 41, say(value), name, names.index(name))
             start += value
         y += 64
-    out += _line(0, top + 18, 0, y - 10, 'stroke-opacity=".5"') + _mark_lines(marks, axis, top, y - 8) + _over(leads)
+    out += _line(0, top + 18, 0, y - 10, 'stroke-opacity=".5"') + _mark_lines(marks, axis, top, y - 8)
+    out += _over(leads) + words
     header = ("", *names, "total", *(mark[1] for mark in marks))
     table = tuple((label, *(say(parts.get(name, 0)) for name in names), say(total), *(say(mark[0]) for mark in marks))
                   for (label, parts), total in zip(rows, totals, strict=True))
@@ -250,12 +261,14 @@ def bars(rows: Sequence[tuple[str, Mapping[str, float]]], title: str, descriptio
 
 
 def _ticks_across(axis: Axis, top: float, bottom: float) -> str:
-    out, last = "", -1.0
+    out, free = "", 0.0
     for place, text in axis.marks():
         out += _line(place, top, place, bottom, _GRID)
-        if place - last > 0.022 * (len(text) + 1):  # at 330 px, a letter of 13 px takes some 2 % of the width
+        width = 0.023 * len(text)  # of a letter of 13 px in a figure of 330 px, a phone's
+        start = place - width * {"start": 0, "middle": 0.5, "end": 1}[_anchor(place)]
+        if start >= free:  # a text that would touch the one before it is left out
             out += _text(place, bottom + 16, text, _anchor(place), _MUTED)
-            last = place
+            free = start + width + 0.02
     scale = f"{axis.label} (log scale)" if axis.log and axis.label else axis.label
     return out + (_text(0.5, bottom + 35, scale, "middle", _MUTED) if scale else "")
 
@@ -309,11 +322,12 @@ def dots(rows: Sequence[tuple[str, Mapping[str, float | None]]], axis: Axis, tit
 def lines(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], x: Axis, y: Axis, title: str,
           description: str, *, points: Sequence[tuple[str, float, float]] = (),
           guess: tuple[float, float, str] | None = None, limit: tuple[float, str] | None = None,
-          height: float = 260) -> Figure:
+          strong: str | None = None, height: float = 260) -> Figure:
     """Curves over two axes.
 
     series: (name, [(x, y), …]). points: (name, x, y), each a labelled dot. guess: (x, y, label), a hollow diamond.
-    limit: (y, label) of a line across. height: of the plot, in CSS pixels.
+    limit: (y, label) of a line across. strong: the one curve to stand out; the others turn grey, and all carry their
+    names at their right ends instead of a legend. height: of the plot, in CSS pixels.
     Raises ValueError when nothing is given to draw.
     """
     if not any(curve for _, curve in series) and not points:
@@ -331,14 +345,21 @@ def lines(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], x: Axis, 
     if limit is not None:
         level = down(limit[0])
         out += _line(0, level, 1, level, 'stroke-width="1.5" stroke-dasharray="6 3"')
-        out += _text(1, level - 5, limit[1], "end", ' font-size="13" font-weight="600"')
     for order, (name, curve) in enumerate(series):
         path = " ".join(f"{1000 * x.at(a):.1f},{1000 * (1 - y.at(b)):.1f}" for a, b in curve)
-        dash = ' stroke-dasharray="7 4"' if order % 2 else ""
+        if strong is None:
+            look = f'stroke="{colour(name, order)}" stroke-width="3"' + (' stroke-dasharray="7 4"' if order % 2 else "")
+        else:
+            look = 'stroke="currentColor" ' + ('stroke-width="3.5"' if name == strong
+                                               else 'stroke-opacity=".4" stroke-width="2"')
         # Points cannot be percentages: this inner drawing is stretched to the width, its strokes are not.
         out += (f'<svg x="0" y="{top}" width="100%" height="{height:g}" viewBox="0 0 1000 1000" '
-                f'preserveAspectRatio="none"><polyline points="{path}" fill="none" stroke="{colour(name, order)}" '
-                f'stroke-width="3"{dash} vector-effect="non-scaling-stroke"/></svg>')
+                f'preserveAspectRatio="none"><polyline points="{path}" fill="none" {look} '
+                'vector-effect="non-scaling-stroke"/></svg>')
+    if strong is not None:
+        out += _over(_end_labels([(x.at(curve[-1][0]), down(curve[-1][1]), name) for name, curve in series], strong))
+    if limit is not None:
+        out += _over(_text(1, down(limit[0]) + 15, limit[1], "end", ' font-size="13" font-weight="600"'))
     for order, (name, a, b) in enumerate(points):
         place, level = x.at(a), down(b)
         shade = colour(name, order + len(series))
@@ -354,9 +375,20 @@ def lines(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], x: Axis, 
     rows += [(name, x.say(a), y.say(b)) for name, a, b in points]
     rows += [(guess[2], x.say(guess[0]), y.say(guess[1]))] if guess else []
     legend = tuple((name, f"background:{colour(name, order)};height:.25em;vertical-align:middle")
-                   for order, (name, _) in enumerate(series)) if len(series) > 1 else ()
+                   for order, (name, _) in enumerate(series)) if len(series) > 1 and strong is None else ()
     return Figure(title, description, ("", x.label, y.label), tuple(rows),
                   _svg(bottom + (40 if x.label else 22), out, title, description), legend)
+
+
+def _end_labels(ends: Sequence[tuple[float, float, str]], strong: str) -> str:
+    """Names above the right ends of curves, pushed up where they would lie on one another."""
+    out, free = "", math.inf
+    for place, level, name in sorted(ends, key=lambda end: -end[1]):
+        free = min(level - 5, free)
+        weight = "700" if name == strong else "400"
+        out += _text(place, free, name, "end", f' font-size="13" font-weight="{weight}"')
+        free -= 15
+    return out
 
 
 def _sample(curve: Sequence, most: int = 8) -> list:
@@ -392,8 +424,8 @@ def timeline(lanes: Sequence[tuple[str, Sequence[tuple[str, float, float]]]], ti
         for what, start, seconds in spans:
             place, width = axis.at(start), axis.at(start + seconds) - axis.at(start)
             out += _segment(place, y + 21, width, 26, what, names.index(what))
-            if width > 0.022 * len(what):
-                out += _text(place + width / 2, y + 39, what, "middle", ' font-size="13" font-weight="600" fill="#fff"')
+            if width > 0.024 * len(what):
+                out += _inside(place + width / 2, y + 39, what, what, names.index(what))
         y += 58
     out = _ticks_across(axis, top, y) + out + _mark_lines(marks, axis, top, y) + _over(leads)
     table = tuple((label, what, units.format_time(start), units.format_time(seconds))

@@ -64,6 +64,9 @@ UNITS: dict[str, tuple[float, str]] = {
     "pJ/bit": (8e-12, "J/byte"),
 }
 
+_CAPITALS = {word.lower(): word for word in (
+    "SM", "SMs", "GPU", "GPUs", "CPUs", "HBM", "DRAM", "NVMe", "NAND", "NIC", "KV", "L1", "L2", "IOPS", "SRAM",
+    "Q1", "Q2", "Q3", "Q4")}
 _PART = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _DATE = re.compile(r"(19|20)\d\d(-(0[1-9]|1[0-2])(-(0[1-9]|[12]\d|3[01]))?)?")
 _FIELDS = {"value", "unit", "date", "source", "kind", "status", "note", "conflicts", "derived_from", "title"}
@@ -99,8 +102,8 @@ class Fact:
 
     @property
     def metric(self) -> str:
-        """The last part of the id in words: "read latency"."""
-        return self.id.rpartition(".")[2].replace("-", " ")
+        """The last part of the id in words: "read latency", "write IOPS"."""
+        return " ".join(_CAPITALS.get(word, word) for word in self.id.rpartition(".")[2].split("-"))
 
     @property
     def base(self) -> str:
@@ -193,8 +196,8 @@ def table(which: str | Iterable[str | Fact] | None = None, caption: str = "") ->
     notes = Notes()
     rows = tuple((f"{fact.title}: {fact.metric}", Cell(fact.amount, (notes.number(fact.source, fact.url),)),
                   fact.kind, fact.status, fact.date, _remark(fact)) for fact in facts)
-    caption = caption or (GROUPS[which] if isinstance(which, str) else "The ledger" if which is None else "From the ledger")
-    return Table(caption, ("", "value", "kind", "status", "date", "note"), rows, notes.list())
+    usual = "The ledger" if which is None else GROUPS[which] if isinstance(which, str) else "From the ledger"
+    return Table(caption or usual, ("", "value", "kind", "status", "date", "note"), rows, notes.list())
 
 
 def conflicts_table(which: Iterable[str] | None = None, caption: str = "Where sources disagree") -> Table:

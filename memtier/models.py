@@ -510,10 +510,13 @@ def _ropes(config: _Config) -> Iterator[Mapping]:
 
 def _turned(config: _Config, key: str) -> float:
     """The fraction of a head that rotary embedding turns: partial_rotary_factor among its settings, else the key."""
+    turned = config.fraction(key)
     for rope in _ropes(config):
-        if "partial_rotary_factor" in rope:
-            return checks.fraction("partial_rotary_factor", rope["partial_rotary_factor"])
-    return config.fraction(key)
+        inner = checks.fraction("partial_rotary_factor", rope.get("partial_rotary_factor", turned))
+        if inner != turned and key in config.keys:
+            raise ValueError(f"{key} is {turned}; it must equal the partial_rotary_factor of rotary embedding, {inner}")
+        turned = inner
+    return turned
 
 
 def _rotary(head_dim: int, factor: float) -> int:

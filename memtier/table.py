@@ -8,17 +8,18 @@ from html import escape
 # A wide table scrolls inside its own box; the box takes the focus, so that a keyboard can scroll it too.
 _STYLE = """<style>
 .mt-table-box{overflow-x:auto;margin:0 0 .4em}
-.mt-table-box table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:0;color:inherit}
+.mt-table-box table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:0;color:inherit;font-size:.92em}
 .mt-table-box caption{caption-side:top;text-align:left;font-weight:600;padding:0 0 .4em;color:inherit}
 .mt-table-box tr,.mt-table-box tr:nth-child(n){background:none}
 .mt-table-box th,.mt-table-box td{text-align:left;vertical-align:top;padding:.25em 1em .25em 0;border:0;
-border-bottom:1px solid #8886;white-space:normal}
-.mt-table-box thead th{font-weight:600}
-.mt-table-box .mt-long{min-width:17em}
+border-bottom:1px solid #8886;white-space:nowrap}
+.mt-table-box th[scope=col]{font-weight:600}
+.mt-table-box th[scope=row]{min-width:8em;font-weight:600;white-space:normal}
+.mt-table-box .mt-long{min-width:15em;white-space:normal}
 .mt-notes{font-size:.85em;margin:0 0 1em;padding-left:2em}
 </style>
 """
-_SHORT, _LONG = 24, 48  # letters up to which a cell, such as "3.35 TB/s", is not broken, and from which it needs room
+_LONG = 32  # a cell of so many letters is broken over lines; "3.35 TB/s" and "specification, measured" are not
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,7 @@ class Cell:
     @property
     def html(self) -> str:
         marks = ", ".join(str(number) for number in self.notes)
-        text = escape(self.text).replace(" ", "&nbsp;") if len(self.text) <= _SHORT else escape(self.text)
-        return text + (f"<sup>&nbsp;{marks}</sup>" if marks else "")
+        return escape(self.text) + (f"<sup>&nbsp;{marks}</sup>" if marks else "")
 
 
 @dataclass(frozen=True)

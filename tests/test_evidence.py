@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from memtier import evidence, units
 from memtier.evidence import KINDS, STATUSES, UNITS, Fact
+from memtier.table import Table
 
 LEDGER = Path(evidence.__file__).parent / "data" / "ledger.toml"
 FACTS = evidence.all()
@@ -337,3 +338,8 @@ def test_text_is_escaped():
     assert "<b>" not in html
     assert "<i>" not in html
     assert "a &lt; b" in html
+
+
+def test_a_row_must_have_what_the_header_has():
+    with pytest.raises(ValueError, match=r"rows has \('a', 'b', 'c'\); it must have 2 entries"):
+        Table("caption", ("", "value"), (("a", "b", "c"),))

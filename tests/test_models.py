@@ -84,6 +84,7 @@ def test_parts():
 
 def test_units_are_the_layers_and_a_root():
     tensors = models.get("qwen2.5-7b").tensors()
+    assert tensors is models.get("qwen2.5-7b").tensors()
     assert {tensor.unit for tensor in tensors} == {"root", *range(28)}
     assert [tensor.name for tensor in tensors if tensor.unit == "root"] == [
         "model.embed_tokens.weight",
@@ -297,7 +298,7 @@ ODD_VALUES = st.sampled_from([None, 0, -1, 1, 2, 3, 6, 20, 2.5, 4.0, "4", True, 
 
 
 @pytest.mark.parametrize("family", models.FAMILIES)
-@settings(max_examples=14, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(st.data())
 def test_a_spoilt_config_is_right_or_refused(family, data):
     facts, config = models._data()["families"][family], data.draw(configs(family))
@@ -308,10 +309,9 @@ def test_a_spoilt_config_is_right_or_refused(family, data):
         config[key] = data.draw(ODD_VALUES)
     try:
         model = models.from_config(config)
-    except ValueError as error:
-        assert str(error)
-    else:
-        assert shapes(model) == lab.tensors(config)
+    except ValueError:
+        return
+    assert shapes(model) == lab.tensors(config)
 
 
 def test_a_router_bias_is_a_buffer():
@@ -396,7 +396,7 @@ MOE = LLAMA | {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok
         ({"model_type": "qwen2", "attention_bias": False}, "attention_bias is false; it must be absent or true"),
         ({"model_type": "qwen2", "num_key_value_heads": 3}, "num_key_value_heads is 3"),
         ({"model_type": "qwen2", "layer_types": ["full_attention"]}, "layer_types has 1 entries; it must have as many"),
-        ({"model_type": "qwen2", "layer_types": ["linear_attention"] * 2}, "layer_types is .* or a list of full_attention"),
+        ({"model_type": "qwen2", "layer_types": ["linear_attention"] * 2}, "layer_types is .* or a list of full_att"),
         ({"model_type": "qwen2", "layer_types": ["sliding_attention"] * 2}, "sliding_window is null or switched off"),
         ({"model_type": "gemma2", "sliding_window": None}, "sliding_window is null or switched off"),
         ({"model_type": "gemma2", "head_dim": None}, "head_dim is null; in gemma2 it must be"),
@@ -404,16 +404,18 @@ MOE = LLAMA | {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok
         ({"model_type": "gemma3_text", "sliding_window_pattern": 0}, "sliding_window_pattern is 0"),
         ({"model_type": "phi3"}, r"pad_token_id is 32000 \(phi3's default\); it must be below vocab_size, 32"),
         ({"model_type": "phi3", "partial_rotary_factor": 1.5, "pad_token_id": 0}, "partial_rotary_factor is 1.5"),
+        ({"model_type": "phi3", "partial_rotary_factor": 0.5, "pad_token_id": 0,
+          "rope_scaling": {"partial_rotary_factor": 1.0}}, "partial_rotary_factor is 0.5; it must equal"),
         ({"model_type": "gpt_neox"}, "num_key_value_heads is 2; it must be absent or 4"),
         ({"model_type": "gpt_neox", "num_key_value_heads": 4, "head_dim": 8}, "head_dim is 8; it must be absent or 4"),
         ({"model_type": "gpt2", "n_embd": 8}, "hidden_size is 16 and n_embd is 8; in gpt2 both name the same size"),
-        ({"model_type": "gpt2", "num_attention_heads": 3}, "hidden_size is 16; it must be a multiple of num_attention_h"),
+        ({"model_type": "gpt2", "num_attention_heads": 3}, "hidden_size is 16; it must be a multiple of num_at"),
         ({"model_type": "gpt2", "add_cross_attention": True}, "add_cross_attention is true"),
-        ({"model_type": "mixtral", "num_local_experts": 2, "num_experts_per_tok": 3}, "num_experts_per_tok is 3; it must"),
+        ({"model_type": "mixtral", "num_local_experts": 2, "num_experts_per_tok": 3}, "num_experts_per_tok is 3"),
         (MOE | {"num_experts": 0}, "num_experts is 0"),
-        (MOE | {"num_experts": 1, "num_experts_per_tok": 2}, "num_experts_per_tok is 2; it must be at most num_experts"),
+        (MOE | {"num_experts": 1, "num_experts_per_tok": 2}, "num_experts_per_tok is 2; it must be at most"),
         (MOE | {"decoder_sparse_step": 0}, "decoder_sparse_step is 0"),
-        (MOE | {"mlp_only_layers": [2]}, r"mlp_only_layers is \[2\]; it must be null or a list of layer numbers from 0 to"),
+        (MOE | {"mlp_only_layers": [2]}, r"mlp_only_layers is \[2\]; it must be null or a list of layer numbers"),
         (MOE | {"mlp_only_layers": 1}, "mlp_only_layers is 1"),
         (MOE | {"num_local_experts": 8}, "num_local_experts is 8 and num_experts is 4"),
         (MOE | {"num_key_value_heads": None}, "num_key_value_heads is null"),
@@ -475,6 +477,50 @@ def test_a_file_and_its_folder(tmp_path):
     assert models.from_config(LLAMA).name == "llama"
 
 
+OTHER_KEYS = {
+    "gpt2": {
+        "architectures": ["GPT2LMHeadModel"],
+        "n_ctx": 1024,
+        "layer_norm_epsilon": 1e-05,
+        "summary_type": "cls_index",
+        "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}},
+    },
+    "llama-3.1-8b": {
+        "architectures": ["LlamaForCausalLM"],
+        "attention_bias": False,
+        "eos_token_id": [128001, 128008],
+        "pretraining_tp": 1,
+        "rope_scaling": {
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 8192,
+            "rope_type": "llama3",
+        },
+        "rope_theta": 500000.0,
+        "torch_dtype": "bfloat16",
+        "quantization_config": None,
+    },
+    "deepseek-v2-lite": {
+        "architectures": ["DeepseekV2ForCausalLM"],
+        "auto_map": {"AutoModelForCausalLM": "modeling_deepseek.DeepseekV2ForCausalLM"},
+        "aux_loss_alpha": 0.001,
+        "ep_size": 1,
+        "rope_scaling": {"type": "yarn", "factor": 40, "original_max_position_embeddings": 4096},
+        "scoring_func": "softmax",
+        "topk_method": "greedy",
+    },
+    "phi-3-mini-4k": {"original_max_position_embeddings": 4096, "rope_scaling": None, "embd_pdrop": 0.0},
+    "gemma-3-1b": {"rope_local_base_freq": 10000, "query_pre_attn_scalar": 256, "attn_logit_softcapping": None},
+}
+
+
+@pytest.mark.parametrize("name", OTHER_KEYS)
+def test_keys_that_shape_nothing_change_nothing(name):
+    model = models.get(name)
+    assert models.from_config(model.config | OTHER_KEYS[name], name=name) == model
+
+
 def test_the_config_can_be_had_back():
     config = models.get("deepseek-v2-lite").config
     assert config["q_lora_rank"] is None
@@ -516,19 +562,19 @@ def test_what_is_no_config_is_refused(config):
 def test_resolve(tmp_path):
     model = models.get("llama-3.1-8b")
     assert models.resolve(model) is models.resolve("llama-3.1-8b") is model
-    assert models.resolve(70e9) == models.resolve("70e9") == models.resolve("70B") == models.resolve(" 70 b") == 70 * 10**9
-    assert models.resolve("8.03B") == 8_030_000_000
     assert isinstance(models.resolve(70e9), int)
+    assert {models.resolve(count) for count in (70e9, 70 * 10**9, "70e9", "70B", " 70 b", "70000M")} == {70 * 10**9}
+    assert models.resolve("8.03B") == 8_030_000_000
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     small = models.from_config(LLAMA)
-    for given in (LLAMA, json.dumps(LLAMA), tmp_path, str(tmp_path), str(tmp_path / "config.json")):
-        assert models.resolve(given).parameters == small.parameters
+    for what in (LLAMA, json.dumps(LLAMA), tmp_path, str(tmp_path), str(tmp_path / "config.json")):
+        assert models.resolve(what).parameters == small.parameters
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("llama-3.1-80b", "model is \"llama-3.1-80b\"; no such name .* nearest are llama-3.1-70b"),
+        ("llama-3.1-80b", 'model is "llama-3.1-80b"; no such name .* nearest are llama-3.1-8b, llama-3.1-70b'),
         ("meta-llama/Llama-3.1-8B", "nearest are llama-3.1-8b"),
         ("", "no such name"),
         ("x" * 10_000, "no such name"),
