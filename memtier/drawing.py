@@ -11,6 +11,7 @@ Three decisions hold everywhere:
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -162,7 +163,7 @@ def colour(name: str, order: int = 0) -> str:
     """The css colour of a kind of byte; names the course does not know take turns by their order."""
     if name not in COLOURS:
         return CYCLE[order % len(CYCLE)]
-    return f"var(--mt-{'-'.join(name.lower().split())},{COLOURS[name]})"
+    return f"var(--mt-{'-'.join(re.findall('[a-z]+', name.lower()))},{COLOURS[name]})"
 
 
 def _swatch(name: str, order: int) -> str:
@@ -353,11 +354,12 @@ def lines(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], x: Axis, 
             look = 'stroke="currentColor" ' + ('stroke-width="3.5"' if name == strong
                                                else 'stroke-opacity=".4" stroke-width="2"')
         # Points cannot be percentages: this inner drawing is stretched to the width, its strokes are not.
-        out += (f'<svg x="0" y="{top}" width="100%" height="{height:g}" viewBox="0 0 1000 1000" '
+        out += (f'<svg aria-hidden="true" x="0" y="{top}" width="100%" height="{height:g}" viewBox="0 0 1000 1000" '
                 f'preserveAspectRatio="none"><polyline points="{path}" fill="none" {look} '
                 'vector-effect="non-scaling-stroke"/></svg>')
     if strong is not None:
-        out += _over(_end_labels([(x.at(curve[-1][0]), down(curve[-1][1]), name) for name, curve in series], strong))
+        ends = [(name, *((x.at(a), down(b)) for a, b in curve[-2:])) for name, curve in series]
+        out += _over(_end_labels(ends, strong))
     if limit is not None:
         out += _over(_text(1, down(limit[0]) + 15, limit[1], "end", ' font-size="13" font-weight="600"'))
     for order, (name, a, b) in enumerate(points):
@@ -368,8 +370,8 @@ def lines(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], x: Axis, 
         out += _dot(place, level, shade, order) + _over(words)
     if guess is not None:
         place, level = x.at(guess[0]), down(guess[1])
-        out += (f'<svg x="{_percent(place)}" y="{level:g}" overflow="visible"><path d="M0-8 8 0 0 8-8 0Z" '
-                f'fill="{_GAP}" stroke="currentColor" stroke-width="2"/></svg>')
+        out += (f'<svg aria-hidden="true" x="{_percent(place)}" y="{level:g}" overflow="visible">'
+                f'<path d="M0-8 8 0 0 8-8 0Z" fill="{_GAP}" stroke="currentColor" stroke-width="2"/></svg>')
         out += _over(_text(place, level + 24, guess[2], _anchor(place), ' font-size="13"'))
     rows = [(name, x.say(a), y.say(b)) for name, curve in series for a, b in _sample(curve)]
     rows += [(name, x.say(a), y.say(b)) for name, a, b in points]
@@ -380,13 +382,18 @@ def lines(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], x: Axis, 
                   _svg(bottom + (40 if x.label else 22), out, title, description), legend)
 
 
-def _end_labels(ends: Sequence[tuple[float, float, str]], strong: str) -> str:
-    """Names above the right ends of curves, pushed up where they would lie on one another."""
+def _end_labels(ends: Sequence[tuple], strong: str) -> str:
+    """Names at the right ends of curves: above them, or before the end of a curve that falls; none on another.
+
+    ends: (name, the last two places and levels of the curve).
+    """
     out, free = "", math.inf
-    for place, level, name in sorted(ends, key=lambda end: -end[1]):
-        free = min(level - 5, free)
+    for name, *last in sorted(ends, key=lambda end: -end[-1][1]):
+        place, level = last[-1]
+        falls = level - last[0][1] > 8
+        free = min(level + 4 if falls else level - 5, free)
         weight = "700" if name == strong else "400"
-        out += _text(place, free, name, "end", f' font-size="13" font-weight="{weight}"')
+        out += _text(place - 0.04 * falls, free, name, "end", f' font-size="13" font-weight="{weight}"')
         free -= 15
     return out
 

@@ -44,7 +44,8 @@ def per_gpu(model, *, recipe, gpus=None, stage: int | None = None, layout: Layou
 
     A parameter count gives the average, P·b/W for what is sharded; gpus may then be a numpy array.
     A Model gives the rows that FSDP2 really puts on a rank: rank="max" (the fullest, rank 0), a rank's number,
-    or "average". padded=True counts the storage behind them: ⌈d/W⌉ rows of weights and gradients on every rank.
+    or "average". padded=True counts the storage behind them: ⌈d/W⌉ rows of weights and gradients on every rank, and
+    W times as many for what is gathered.
     gathered=True adds what stage 3 has whole while a layer runs: the root group (embedding, final norm, head), which
     FSDP2 keeps gathered from the forward to the end of the backward pass, and the largest layer. It needs a Model.
 
@@ -64,7 +65,7 @@ def per_gpu(model, *, recipe, gpus=None, stage: int | None = None, layout: Layou
         one_copy = _by_tensor(model, recipe) if whole else _by_count(model, recipe)
         state = {name: nbytes / shards if name in SHARDED[zero] else nbytes for name, nbytes in one_copy.items()}
     if gathered:
-        state |= _gathered(model, recipe, zero)
+        state |= _gathered(model, recipe, zero, shards if padded else 1)
     return _present(state, f"{recipe.title}, ZeRO-{zero} over {shards} GPUs, one GPU")
 
 
@@ -242,7 +243,7 @@ def _alike(model, recipe) -> tuple:
     return tuple(Counter((tensor.shape, tensor.part, trained) for tensor, trained in recipe.tensors(model)).items())
 
 
-def _gathered(model, recipe, zero: int) -> dict:
+def _gathered(model, recipe, zero: int, shards: int) -> dict:
     """What stage 3 holds whole while a layer runs: the root group and the largest layer."""
     if not isinstance(model, models.Model):
         raise ValueError("gathered is True; the size of a layer is not known from a parameter count, give a Model")
@@ -250,7 +251,9 @@ def _gathered(model, recipe, zero: int) -> dict:
         raise ValueError(f"gathered is True; only stage 3 gathers weights, stage {zero} keeps them whole")
     units: dict = {}
     for tensor, _ in recipe.tensors(model):
-        units[tensor.unit] = units.get(tensor.unit, 0) + recipe.gathered * tensor.numel
+        # What is gathered is a view of shards · ⌈d/shards⌉ rows: with one shard, just the tensor's own.
+        stored = shards * padded_rows(tensor.shape[0], shards) * math.prod(tensor.shape[1:])
+        units[tensor.unit] = units.get(tensor.unit, 0) + recipe.gathered * stored
     root = units.pop("root")
     return {"gathered root": root, "gathered layer": max(units.values())}
 

@@ -287,10 +287,12 @@ def price(nbytes, tier, months=1.0, lifetime=36.0):
     return nbytes * fact.quantity * share
 
 
-def table(which: Iterable[str | Tier] | None = None, nbytes: float | None = None, caption: str = "") -> Table:
+def table(which: Iterable[str | Tier] | None = None, nbytes: float | None = None, caption: str = "",
+          brief: bool = False) -> Table:
     """Tiers as a table for readers: capacity, rates, latency, kinds and dates, with sources as footnotes.
 
     which: names or Tiers; the ladder if left out. nbytes: adds the time to read so many bytes once.
+    brief: without the columns rung, kind and date, for a narrow page; the footnotes say kind and date of each figure.
     """
     tiers = ladder() if which is None else tuple(map(get, which))
     notes = Notes()
@@ -303,6 +305,9 @@ def table(which: Iterable[str | Tier] | None = None, nbytes: float | None = None
         header.insert(-2, f"to read {units.format_bytes(nbytes)} once")
         for row, tier in zip(rows, tiers, strict=True):
             row.insert(-2, units.format_time(tier.read_time(nbytes)) if tier.read else "–")
+    if brief:
+        header = header[1:-2]
+        rows = [row[1:-2] for row in rows]
     return Table(caption or "The ladder, one example a rung", tuple(header), tuple(map(tuple, rows)), notes.list())
 
 
@@ -318,10 +323,11 @@ def links_table(which: Iterable[str | Link] | None = None, caption: str = "") ->
     return Table(caption or "Links, one direction", ("link", "rate", "measured", "kind", "date"), rows, notes.list())
 
 
-def accelerators_table(which: Iterable[str | Accelerator] | None = None, caption: str = "") -> Table:
+def accelerators_table(which: Iterable[str | Accelerator] | None = None, caption: str = "",
+                       brief: bool = False) -> Table:
     """Accelerators as a table for readers: memory, compute as specified and as measured, and FLOPs a byte.
 
-    which: names or Accelerators; all if left out.
+    which: names or Accelerators; all if left out. brief: without kind and date, which the footnotes say.
     """
     notes = Notes()
     rows = []
@@ -333,6 +339,8 @@ def accelerators_table(which: Iterable[str | Accelerator] | None = None, caption
                      _figure(each, "flops_measured", _teraflops, notes), ridge,
                      *_standing(shown, ("memory", "bandwidth", "flops", "flops_measured"))))
     header = ("accelerator", "memory", "bandwidth", "dense bf16", "best measured", "FLOPs a byte", "kind", "date")
+    if brief:
+        header, rows = header[:-2], [row[:-2] for row in rows]
     return Table(caption or "Accelerators", header, tuple(rows), notes.list())
 
 
@@ -348,11 +356,11 @@ def price_table(nbytes: float = units.TB, months: float = 1.0, lifetime: float =
             fact = tier.price
             paid = "each month" if fact.base == "USD/byte/month" else f"once, for {lifetime:g} months"
             note = notes.number(fact.source, fact.url, after=f" ({fact.note})" if fact.note else "")
-            rows[fact.id] = (tier.rung, fact.title, Cell(fact.amount, (note,)), paid,
-                             f"${price(nbytes, fact, months, lifetime):,.2f}", fact.kind, fact.date)
+            rows[fact.id] = (tier.rung, fact.title, f"${price(nbytes, fact, months, lifetime):,.2f}", fact.date,
+                             Cell(fact.amount, (note,)), paid, fact.kind)
     span = "a month" if months == 1 else f"{months:g} months"
     return Table(caption or f"Keeping {units.format_bytes(nbytes)} for {span}",
-                 ("rung", "what", "price", "paid", "cost", "kind", "date"), tuple(rows.values()), notes.list())
+                 ("rung", "what", "cost", "date", "price", "paid", "kind"), tuple(rows.values()), notes.list())
 
 
 def read(text: str) -> dict:

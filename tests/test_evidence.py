@@ -332,6 +332,13 @@ def test_the_conflicts_table_has_every_conflicting_fact():
     assert [row[0] for row in table.rows].count("↳ or") == len(table.rows) - len(evidence.conflicts())
 
 
+def test_the_conflicts_table_of_chosen_facts_has_their_whole_groups():
+    table = evidence.conflicts_table(["hbm.h100-sxm.bandwidth"])
+    assert [str(row[1]).split(" [")[0] for row in table.rows] == ["3.35 TB/s", "2.97 TB/s"]
+    with pytest.raises(ValueError, match=r"which has 'hbm\.rubin\.capacity'; nothing in the ledger disagrees"):
+        evidence.conflicts_table(["hbm.h100-sxm.bandwidth", "hbm.rubin.capacity"])
+
+
 def test_text_is_escaped():
     fact = one(title='<b>"chip"</b>', source="a < b")
     html = evidence.table([fact], caption="<i>")._repr_html_()

@@ -320,6 +320,15 @@ def test_the_ladder_table():
     assert cited == set(range(1, len(table.notes) + 1))
 
 
+def test_a_brief_table_leaves_to_the_footnotes_what_they_say():
+    whole, brief = tiers.table(["h100-hbm", "rubin-hbm"]), tiers.table(["h100-hbm", "rubin-hbm"], brief=True)
+    assert brief.header == ("tier", "capacity", "read", "write", "latency")
+    assert [row[:5] for row in brief.rows] == [row[1:6] for row in whole.rows]
+    assert brief.notes == whole.notes
+    assert all(kind in str(brief.notes) for kind in ("specification, 2026-08-22", "vendor claim, announced"))
+    assert tiers.accelerators_table(["h100-sxm"], brief=True).header == tiers.accelerators_table().header[:-2]
+
+
 def test_the_other_tables_have_a_row_each():
     assert len(tiers.links_table().rows) == len(LINKS)
     assert len(tiers.accelerators_table().rows) == len(ACCELERATORS)

@@ -1,0 +1,228 @@
+"""Figures: what is drawn where, that table and drawing agree, and that nothing in a figure depends on chance."""
+
+import re
+import xml.etree.ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memtier import drawing, units
+from memtier.drawing import Axis
+
+STATE = {"weights": 140e9, "gradients": 140e9, "master weights": 280e9, "optimizer": 560e9}
+
+amounts = st.floats(0, 1e15).filter(lambda value: value == 0 or value > 1e-3)
+parts = st.dictionaries(st.sampled_from([*drawing.COLOURS, "something else"]), amounts, min_size=1)
+
+
+def figures():
+    """One of each kind, with everything it can carry."""
+    sizes = Axis("size", 1e3, 1e12, units.format_bytes, drawing.BYTE_TICKS)
+    times = Axis("time", 1e-9, 1e7, units.format_time, drawing.TIME_TICKS)
+    two = [("one GPU", STATE), ("a layer runs", {"weights": 2e9, "gathered layer": 1.7e9})]
+    return {
+        "bars": drawing.bars(two, "State", "Two bars.", limit=(80e9, "80 GB of HBM"), guess=(50e9, "your guess")),
+        "dots": drawing.dots([("HBM", {"datasheet": 0.04, "yours": 1.0}), ("CXL", {"datasheet": None, "yours": None})],
+                             times, "Times", "Two lanes.", limit=(1.0, "a second"), guess=(60, "your guess")),
+        "lines": drawing.lines([("a", [(1e3, 1e-6), (1e9, 1.0)]), ("b", [(1e3, 1e-3), (1e9, 1e3)])], sizes, times,
+                               "Curves", "Two curves.", points=[("here", 1e6, 0.1)], guess=(1e6, 1.0, "your guess"),
+                               limit=(10, "ten seconds")),
+        "strong": drawing.lines([("a", [(1e3, 1), (1e9, 1)]), ("b", [(1e3, 1e3), (1e9, 1e-3)])], sizes, times,
+                                "Curves", "One stands out.", strong="b"),
+        "timeline": drawing.timeline([("link", [("gradients", 0, 2.2)]), ("GPU", [])], "A step", "Two lanes.",
+                                     guess=(1.0, "your guess"), limit=(5.0, "a step")),
+        "grid": drawing.grid([(str(n), STATE) for n in range(70)], "Who", "Seventy.", limit=(80e9, "80 GB")),
+    }
+
+
+every_figure = pytest.mark.parametrize("name", list(figures()))
+
+
+def tree(figure):
+    return ET.fromstring(figure.svg)
+
+
+def rectangles(figure):
+    """(x, width) in per cent of every rectangle that is a part of something."""
+    found = (element.attrib for element in tree(figure).iter("rect"))
+    return [(float(each["x"][:-1]), float(each["width"][:-1])) for each in found if each["width"] != "100%"]
+
+
+@every_figure
+def test_a_figure_is_one_drawing_with_a_name_a_description_and_a_table(name):
+    figure = figures()[name]
+    root = tree(figure)
+    assert root.attrib["role"] == "img"
+    assert root.attrib["aria-label"] == f"{figure.title}. {figure.description}"
+    page = ET.fromstring(figure.html)  # well-formed, so that no page breaks on it
+    assert page.tag == "figure"
+    assert page.find("figcaption").text == figure.title
+    assert len(page.findall("./details/table/tbody/tr")) == len(figure.rows) > 0
+    assert {len(row) for row in figure.rows} == {len(figure.header)}
+    assert figure._repr_html_() == figure.html
+
+
+@every_figure
+def test_a_figure_has_no_ids_no_chance_and_nothing_from_elsewhere(name):
+    html = figures()[name].html
+    assert html == figures()[name].html
+    assert not re.search(r'\sid="|https?://|url\(', html)
+
+
+@every_figure
+def test_text_keeps_its_size_and_nothing_lies_outside(name):
+    root = tree(figures()[name])
+    assert "viewBox" not in root.attrib  # it would shrink the words on a phone
+    for element in root.iter():
+        for attribute in ("x", "x1", "x2", "cx"):
+            value = element.attrib.get(attribute, "")
+            if value.endswith("%"):
+                assert 0 <= float(value[:-1]) <= 100, ET.tostring(element)
+    assert {element.attrib.get("font-size", "14") for element in root.iter("text")} <= {"13", "14"}
+
+
+@given(parts)
+def test_the_segments_of_a_bar_add_up_to_it(inventory):
+    figure = drawing.bars([("a", inventory)], "t", "d")
+    drawn = rectangles(figure)
+    total = sum(inventory.values())
+    held = [value for value in inventory.values() if value > 0]
+    assert len(drawn) == len(held)
+    if total:
+        whole = 100 / 1.02  # the longest bar leaves 2 % free
+        assert sum(width for _, width in drawn) == pytest.approx(whole, abs=0.01 * len(drawn) + 0.01)
+        for (_, width), value in zip(drawn, held, strict=True):
+            assert width == pytest.approx(whole * value / total, abs=0.02)
+        ends = [0.0, *(x + width for x, width in drawn)]
+        assert [x for x, _ in drawn] == pytest.approx(ends[:-1], abs=0.03)
+
+
+def test_bars_share_one_scale_and_the_table_holds_the_numbers():
+    figure = drawing.bars([("a", {"weights": 100e9}), ("b", {"weights": 25e9, "optimizer": 25e9})], "t", "d")
+    assert [width for _, width in rectangles(figure)] == pytest.approx([98.04, 24.51, 24.51], abs=0.01)
+    assert figure.header == ("", "weights", "optimizer", "total")
+    assert figure.rows == (("a", "100 GB", "0 B", "100 GB"), ("b", "25 GB", "25 GB", "50 GB"))
+    assert [name for name, _ in figure.legend] == ["weights", "optimizer"]
+
+
+def test_a_limit_stands_where_its_bytes_are():
+    figure = drawing.bars([("a", {"weights": 160e9})], "t", "d", limit=(80e9, "80 GB of HBM"))
+    marks = [line.attrib for line in tree(figure).iter("line") if line.attrib.get("stroke-width") == "2"]
+    assert [mark["x1"] for mark in marks] == [mark["x2"] for mark in marks] == ["49.02%"]
+    assert figure.rows[0][-1] == "80 GB"
+    assert "80 GB of HBM" in figure.svg
+
+
+def test_an_empty_bar_is_drawn_as_nothing():
+    figure = drawing.bars([("a", {"weights": 0})], "t", "d")
+    assert rectangles(figure) == []
+    assert figure.rows == (("a", "0 B"),)
+
+
+@given(st.floats(1e-9, 1e12), st.floats(1e-9, 1e12))
+def test_a_log_axis_puts_equal_ratios_at_equal_distances(a, b):
+    axis = Axis("", 1e-9, 1e15, log=True)
+    assert axis.at(10 * a) - axis.at(a) == pytest.approx(axis.at(10 * b) - axis.at(b))
+    assert (a < b) == (axis.at(a) < axis.at(b)) or a == pytest.approx(b)
+
+
+def test_axes_end_where_they_say_and_hold_what_lies_outside_at_their_ends():
+    axis = Axis("", 1e3, 1e9)
+    assert [axis.at(value) for value in (1e3, 1e6, 1e9)] == pytest.approx([0, 0.5, 1])
+    assert [axis.at(value) for value in (0, 1, 1e12)] == [0, 0, 1]
+    assert Axis("", 0, 10, log=False).at(2.5) == 0.25
+
+
+def test_ticks_are_round_numbers_within_the_axis():
+    places, texts = zip(*Axis("", 1e3, 1e6).marks(), strict=True)
+    assert texts == ("1 KB", "10 KB", "100 KB", "1 MB")
+    assert places == pytest.approx((0, 1 / 3, 2 / 3, 1))
+    linear = Axis("", 0, 8.1, units.format_time, log=False)
+    assert [text for _, text in linear.marks()] == ["0 s", "2 s", "4 s", "6 s", "8 s"]
+    times = Axis("", 1, 1e4, units.format_time, drawing.TIME_TICKS)
+    assert [text for _, text in times.marks()] == ["1 s", "1 min", "1 h"]
+
+
+def test_dots_stand_at_their_values_and_unknown_ones_say_so():
+    axis = Axis("time", 1e-3, 1e3, units.format_time, drawing.TIME_TICKS)
+    figure = drawing.dots([("HBM", {"datasheet": 1.0}), ("CXL", {"datasheet": None})], axis, "t", "d")
+    assert [dot.attrib["cx"] for dot in tree(figure).iter("circle")] == ["50%"]
+    assert figure.rows == (("HBM", "1 s"), ("CXL", "not known"))
+    assert "not known" in figure.svg
+
+
+def test_a_point_of_lines_lies_on_its_curve():
+    axis = Axis("", 1, 1e4, units.format_bytes)
+    figure = drawing.lines([("a", [(1, 1), (1e4, 1e4)])], axis, axis, "t", "d", points=[("here", 100, 100)], height=200)
+    dot = next(tree(figure).iter("circle")).attrib
+    assert (dot["cx"], dot["cy"]) == ("50%", "124")  # half of 200 below the 24 px for the axis's name
+    assert next(tree(figure).iter("polyline")).attrib["points"] == "0.0,1000.0 1000.0,0.0"
+
+
+def test_spans_of_a_timeline_start_and_last_as_told():
+    figure = drawing.timeline([("link", [("gradients", 0, 1)]), ("CPU", [("optimizer", 1, 3)])], "t", "d")
+    (first, second) = rectangles(figure)
+    assert first == pytest.approx((0, 24.51), abs=0.01)
+    assert second == pytest.approx((24.51, 73.53), abs=0.01)
+    assert figure.rows == (("link", "gradients", "0 s", "1 s"), ("CPU", "optimizer", "1 s", "3 s"))
+
+
+def test_a_cell_of_the_grid_fills_with_what_the_gpu_holds():
+    figure = drawing.grid([("0", {"weights": 40e9}), ("1", {"weights": 90e9})], "t", "d", limit=(80e9, "80 GB"))
+    filled = [float(each.attrib["height"]) for each in tree(figure).iter("rect") if each.attrib["fill"] != "none"]
+    assert filled == [28, 56]  # half a cell of 56 px, and a full one
+    assert "1 over" in figure.svg
+    assert "6 more are not drawn" in figures()["grid"].svg
+
+
+@pytest.mark.parametrize("name", drawing.COLOURS)
+def test_a_colour_is_a_css_variable_with_a_fallback(name):
+    assert re.fullmatch(r"var\(--mt-[a-z]+(-[a-z]+)*,#[0-9a-f]{6}\)", drawing.colour(name))
+
+
+def test_words_from_readers_are_escaped():
+    wicked = '<script>alert("x")</script>'
+    for figure in (drawing.bars([(wicked, {wicked: 1})], wicked, wicked, limit=(1, wicked), guess=(1, wicked)),
+                   drawing.dots([(wicked, {wicked: 1, "b": 2})], Axis(wicked, 1, 10), wicked, wicked),
+                   drawing.lines([(wicked, [(1, 1), (10, 10)]), ("b", [(1, 1)])], Axis(wicked, 1, 10),
+                                 Axis(wicked, 1, 10), wicked, wicked, points=[(wicked, 1, 1)], guess=(1, 1, wicked),
+                                 limit=(2, wicked)),
+                   drawing.timeline([(wicked, [(wicked, 0, 1)])], wicked, wicked),
+                   drawing.grid([(wicked, {wicked: 1})], wicked, wicked)):
+        assert "<script" not in figure.html
+        ET.fromstring(figure.html)
+
+
+def luminance(colour):
+    channels = [int(colour[n:n + 2], 16) / 255 for n in (1, 3, 5)]
+    red, green, blue = (each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one, other):
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("shade", sorted({*drawing.COLOURS.values(), *drawing.CYCLE}))
+def test_colours_can_be_read_on_white_on_black_and_under_white_letters(shade):
+    assert contrast(shade, "#ffffff") >= 4.5  # WCAG AA for the letters in a segment
+    assert contrast(shade, "#14181e") >= 3  # and for the segment itself on the theme's dark page
+
+
+@pytest.mark.parametrize(("draw", "words"), [
+    (lambda: drawing.bars([], "t", "d"), "rows is empty"),
+    (lambda: drawing.bars([("a", {"weights": -1})], "t", "d"), "a: weights is -1"),
+    (lambda: drawing.dots([], Axis("", 1, 10), "t", "d"), "rows is empty"),
+    (lambda: drawing.lines([("a", [])], Axis("", 1, 10), Axis("", 1, 10), "t", "d"), "nothing|empty"),
+    (lambda: drawing.timeline([], "t", "d"), "lanes is empty"),
+    (lambda: drawing.timeline([("a", [("b", -1, 2)])], "t", "d"), "a: b is -1"),
+    (lambda: drawing.grid([], "t", "d"), "gpus is empty"),
+    (lambda: drawing.grid([("0", {})], "t", "d", most=0), "most is 0"),
+    (lambda: Axis("", 10, 10), "high is 10"),
+    (lambda: Axis("", 0, 10), "low is 0"),
+])
+def test_bad_input_is_named(draw, words):
+    with pytest.raises(ValueError, match=words):
+        draw()
