@@ -1,0 +1,1 @@
+"""Explorers, one module a kind."""

@@ -1,0 +1,215 @@
+"""Explorers of optimizer state: what each GPU holds, and what offloading moves."""
+
+from functools import cache
+
+from memtier import drawing, models, optimizer_state, recipes, tiers, units
+from memtier.drawing import Axis
+from memtier.live.controls import Choice, ModelChoice, Slider, Toggle
+from memtier.live.explorer import Explorer, Prediction, View
+
+GPUS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192, 16384)
+SWEEP = tuple(2**n for n in range(15))  # GPUs at which the curves are drawn
+RECIPES = {name: recipes.get(name).title for name in recipes.names()}
+SEVENTY = 70_000_000_000  # parameters; the round number of the course's tables
+
+
+def _size(nbytes: float) -> str:
+    """Four digits, so that 281.6 GB can be told from 282.1 GB."""
+    return units.format_bytes(nbytes, digits=4)
+
+
+def _titled(model) -> str:
+    return model.name if isinstance(model, models.Model) else f"{units.format_count(model)} parameters"
+
+
+@cache
+def _curves(model, recipe: str) -> list:
+    """(stage, [(GPUs, average bytes on each), …]) for the four stages."""
+    return [(f"ZeRO-{stage}", [(gpus, optimizer_state.per_gpu(model, recipe=recipe, gpus=gpus, stage=stage,
+                                                              rank="average").total) for gpus in SWEEP])
+            for stage in (0, 1, 2, 3)]
+
+
+@cache
+def _needed(model, recipe: str, stage: int, limit: float, gathered: bool) -> str:
+    """How many GPUs are enough, or why none are, as the end of a sentence."""
+    try:
+        gpus = optimizer_state.gpus_needed(model, recipe=recipe, stage=stage, limit=limit, gathered=gathered)
+    except ValueError:
+        whole = optimizer_state.per_gpu(model, recipe=recipe, gpus=2**60, stage=stage, rank="average").total
+        return f"no number of GPUs is enough, since {_size(whole)} stay whole on each"
+    return "one GPU is enough" if gpus == 1 else f"{gpus:,} GPUs are enough"
+
+
+def _per_gpu(model, stage, gpus, layer, recipe, gpu, rows, guess=None) -> View:
+    model, limit = models.resolve(model), tiers.accelerator(gpu).memory.capacity
+    real = isinstance(model, models.Model) and rows == "max"
+    gathered = layer and stage == 3 and isinstance(model, models.Model)
+    held = optimizer_state.per_gpu(model, recipe=recipe, gpus=gpus, stage=stage, gathered=gathered,
+                                   rank="max" if real else "average")
+    on, memory = f"on {gpus:,} GPU{'s' if gpus > 1 else ''}", units.format_bytes(limit)
+    whose = "the fullest GPU" if real and gpus > 1 else "each GPU" if gpus > 1 else "it"
+    fits = (f"which fits into {memory} of HBM" if held.total <= limit
+            else f"{held.total / limit:,.3g} times its {memory} of HBM")
+    say = (f"{_titled(model)}, ZeRO-{stage} {on}: {_size(held.total)} of state on {whose}"
+           f"{' while a layer runs' if gathered else ''}, {fits}; {_needed(model, recipe, stage, limit, gathered)}.")
+    bar = drawing.bars([(f"ZeRO-{stage} {on}", held)], f"State on {whose}", say, limit=(limit, f"{memory} of HBM"),
+                       guess=guess and (guess, f"your guess: {units.format_bytes(guess)}"), say=_size)
+    curves = _curves(model, recipe)
+    top = max(total for _, curve in curves for _, total in curve)
+    least = min(limit / 100, held.total / 1.5)
+    curves = [(name, [(n, total) for n, total in curve if total >= least] or curve[:1]) for name, curve in curves]
+    spread = drawing.lines(
+        curves, Axis("GPUs", 1, SWEEP[-1], lambda n: f"{n:,.0f}", tuple((n, f"{n:,}") for n in (1, 8, 64, 512, 4096))),
+        Axis("bytes on each GPU, average", least, max(top, limit) * 2.5, _size),
+        "The same state on more GPUs", f"State on each GPU against the number of GPUs, for the four stages. {say}",
+        points=[("here", gpus, held.total)], limit=(limit, f"{memory} of HBM"),
+        strong=f"ZeRO-{stage}", height=240)
+    return View((bar, spread), say, _per_gpu_note(model, stage, layer, gathered))
+
+
+def _per_gpu_note(model, stage: int, layer: bool, gathered: bool) -> str:
+    if layer and not gathered:
+        return ("Stage 3 alone gathers weights; under this stage every GPU has them whole already." if stage != 3 else
+                "How large a layer is cannot be known from a parameter count: choose a model.")
+    if gathered:
+        return "Gathered whole: the root (embedding, last norm, head) through the step, and one layer after the other."
+    return "State only: activations and workspace come on top."
+
+
+def _bought(values) -> str:
+    """What going from 8 GPUs to those of the prediction saves."""
+    on_8, now = (optimizer_state.per_gpu(values["model"], recipe=values["recipe"], gpus=gpus, stage=values["stage"])
+                 for gpus in (8, values["gpus"]))
+    return (f"{values['gpus'] // 8} times the GPUs took off {1 - now.total / on_8.total:.0%}: weights and gradients, "
+            f"{_size(now['weights'] + now['gradients'])}, stay whole on each.")
+
+
+per_gpu = Explorer(
+    name="optimizer_state.per_gpu",
+    title="Training state on each GPU",
+    intro="Weights, gradients, master weights and optimizer state, divided by ZeRO over any number of GPUs.",
+    controls=(
+        ModelChoice("model", "Model", SEVENTY),
+        Choice("stage", "ZeRO stage", {0: "0", 1: "1", 2: "2", 3: "3"}, 1),
+        Slider("gpus", "GPUs", 1, GPUS[-1], 8, GPUS, "count"),
+        Toggle("layer", "Run a layer: add what stage 3 gathers", more=True),
+        Choice("recipe", "Recipe", RECIPES, "bf16-adam", more=True),
+        Choice("gpu", "GPU", {name: tiers.accelerator(name).title for name in tiers.accelerators()}, "h100-sxm",
+               more=True),
+        Choice("rows", "Count", {"max": "the fullest GPU, as FSDP2 shards rows", "average": "the average GPU"}, "max",
+               more=True, open=False),
+    ),
+    more="More: a running layer, recipe, GPU",
+    view=_per_gpu,
+    presets={
+        "70B on 8, ZeRO-1": {},
+        "70B on 64, ZeRO-1": {"gpus": 64},
+        "70B on 512, ZeRO-1": {"gpus": 512},
+        "70B on 512, ZeRO-3": {"gpus": 512, "stage": 3},
+        "ZeRO-3, layer running": {"model": "llama-3.1-70b", "gpus": 512, "stage": 3, "layer": True},
+        "yours: 8B on one": {"model": "llama-3.1-8b", "gpus": 1, "stage": 0},
+    },
+    predict=Prediction(
+        "Under ZeRO-1, 70 billion parameters take **385 GB** on each of 8 GPUs. You buy 64 times as many: 512. "
+        "How much is left on each?",
+        truth=lambda values: optimizer_state.per_gpu(values["model"], recipe=values["recipe"], gpus=values["gpus"],
+                                                     stage=values["stage"]).total,
+        values={"model": SEVENTY, "stage": 1, "gpus": 512, "recipe": "bf16-adam", "layer": False},
+        low=1e9, high=1e12, unit="bytes", lesson=_bought),
+)
+
+
+_C2C = tiers.link("nvlink-c2c")
+LINKS = {name: f"{tiers.link(name).title}, {units.format_rate(tiers.link(name).rate)}"
+         + (" (announced)" if tiers.link(name).status == "announced" else "")
+         for name in ("pcie4-x16", "pcie5-x16", "pcie6-x16", "nvlink-c2c")}
+ADVERTISED = "nvlink-c2c, both ways"
+LINKS[ADVERTISED] = f"NVLink-C2C, {units.format_rate(_C2C.facts['both directions'].quantity)} as advertised"
+MEMORIES = {name: f"{tiers.get(name).title}, {units.format_bytes(tiers.get(name).capacity)}"
+            for name in tiers.names("CPU DRAM") if tiers.get(name).capacity and tiers.get(name).read}
+
+
+def _rate(link: str) -> float:
+    return _C2C.facts["both directions"].quantity if link == ADVERTISED else tiers.link(link).rate
+
+
+def _offload(link, update, overlap, model, recipe, memory, links, memories, guess=None) -> View:
+    model, time, tier = models.resolve(model), units.format_time, tiers.get(memory)
+    moved = optimizer_state.offload(model, recipe=recipe, link=_rate(link), memory=memory, update=update,
+                                    overlap=overlap, links=links, memories=memories)
+    state = optimizer_state.inventory(model, recipe=recipe)
+    kept = ("master weights", "optimizer") + (("gradients",) if update == "cpu" else ())
+    if update == "cpu":
+        crossing = {"gradients": moved.down, "weights": moved.up}
+        lanes = [("link, down to the CPU", [("gradients", 0, moved.down_seconds)]),
+                 ("CPU memory, the update", [("optimizer", moved.down_seconds, moved.update_seconds)]),
+                 ("link, up to the GPU", [("weights", moved.down_seconds + moved.update_seconds, moved.up_seconds)])]
+        what = (f"{_size(moved.down)} of gradients go down in {time(moved.down_seconds)}, {_size(moved.up)} of weights "
+                f"come up in {time(moved.up_seconds)}, and the CPU's memory moves {_size(moved.memory_bytes)} in "
+                f"{time(moved.update_seconds)}")
+    else:
+        crossing = {"state, up": moved.up, "state, down": moved.down}
+        lanes = [("link, up to the GPU", [("state, up", 0, moved.up_seconds)]),
+                 ("link, down to the CPU", [("state, down", moved.up_seconds, moved.down_seconds)])]
+        what = (f"{_size(moved.up)} of master weights and optimizer state come up in {time(moved.up_seconds)} and go "
+                f"down again in {time(moved.down_seconds)}")
+    lanes.append(("what the step waits for it", [("waiting", 0, moved.exposed_seconds)]))
+    fits = f"{_size(moved.needed)} {'fit' if moved.fits else 'do not fit'} into {_size(moved.capacity)} of host memory"
+    say = f"Each step {what}; the step waits {time(moved.exposed_seconds)}. {fits}."
+    across = drawing.bars([("both ways", crossing)], "What crosses the link in a step", say,
+                          guess=guess and (guess, f"your guess: {units.format_bytes(guess)}"))
+    stays = drawing.bars([("offloaded", {name: state[name] for name in kept if name in state})],
+                         "What has to stay in host memory", fits,
+                         limit=(moved.capacity, f"{units.format_bytes(moved.capacity)} there"))
+    when = drawing.timeline(lanes, "One update", say)
+    return View((across, stays, when), say, _offload_note(link, tier, overlap))
+
+
+def _offload_note(link: str, tier, overlap: float) -> str:
+    notes = []
+    if link == ADVERTISED:
+        notes.append(f"{units.format_rate(_rate(link))} is both directions together: one direction has "
+                     f"{units.format_rate(_C2C.rate)}, of which {units.format_rate(_C2C.rate_measured)} were measured.")
+    elif tiers.link(link).rate_measured:
+        notes.append(f"Measured over this link, one way: {units.format_rate(tiers.link(link).rate_measured)}.")
+    if overlap:
+        notes.append(f"{100 * overlap:.0f} % of the link's time is hidden behind computation; the update is not.")
+    return " ".join([*notes, f"{tier.title}: {units.format_rate(tier.read)}."])
+
+
+offload = Explorer(
+    name="optimizer_state.offload",
+    title="Offloading the optimizer",
+    intro="Master weights and optimizer state live in the CPU's memory. What crosses the link in a step depends on who "
+          "computes the update.",
+    controls=(
+        Choice("link", "Link between CPU and GPU", LINKS, ADVERTISED, open=False),
+        Choice("update", "The update is computed by", {"gpu": "the GPU", "cpu": "the CPU"}, "gpu"),
+        Slider("overlap", "Link time hidden", 0, 1, 0, "linear", "share"),
+        ModelChoice("model", "Model", SEVENTY, more=True),
+        Choice("recipe", "Recipe", RECIPES, "bf16-adam", more=True),
+        Choice("memory", "Host memory", MEMORIES, "grace-lpddr5x", more=True, open=False),
+        Slider("links", "GPUs, each with its own link", 1, 1024, 1, SWEEP[:11], "count", more=True),
+        Slider("memories", "Host memories", 1, 256, 1, SWEEP[:9], "count", more=True),
+    ),
+    more="More: model, recipe, memory, several links",
+    view=_offload,
+    presets={
+        "as the question is usually put": {},
+        "the same over PCIe 5": {"link": "pcie5-x16"},
+        "what really crosses": {"link": "nvlink-c2c", "update": "cpu"},
+        "what really crosses, PCIe 5": {"link": "pcie5-x16", "update": "cpu"},
+        "four Graces, four links": {"link": "nvlink-c2c", "update": "cpu", "links": 4, "memories": 4},
+    },
+    predict=Prediction(
+        "70 billion parameters have **840 GB** of master weights and optimizer state. They live in CPU memory, and the "
+        "CPU computes the update there. How many bytes cross the link in one step, both ways together?",
+        truth=lambda values: sum(getattr(optimizer_state.offload(
+            values["model"], recipe=values["recipe"], link=_rate(values["link"]), memory=values["memory"],
+            update=values["update"]), way) for way in ("down", "up")),
+        values={"link": "pcie5-x16", "update": "cpu", "model": SEVENTY, "recipe": "bf16-adam"},
+        low=1e9, high=1e13, unit="bytes",
+        lesson="Gradients go down and new weights come up; the state itself never crosses. What the update costs "
+               "instead is traffic in the CPU's own memory."),
+)

@@ -1,0 +1,1 @@
+"""Questions, one module a kind."""
