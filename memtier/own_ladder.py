@@ -115,7 +115,7 @@ class OwnLadder:
 def read(source) -> OwnLadder:
     """A ladder from a file's path, its JSON text, or the dict in it.
 
-    Raises ValueError, in one sentence, where that is not a ladder this version reads; OSError for a missing file.
+    Raises ValueError, in one sentence, where that is not a ladder this version reads, or no file that can be read.
     """
     data = _load(source)
     if not isinstance(data, dict) or data.get("memtier") != "own-ladder":
@@ -137,7 +137,10 @@ def _load(source):
     if isinstance(source, str) and source.lstrip().startswith(("{", "[")):
         text = source
     elif isinstance(source, (str, Path)):
-        text = Path(source).read_text(encoding="utf-8")
+        try:
+            text = Path(source).read_text(encoding="utf-8")
+        except (OSError, ValueError):  # no such file, or not a text
+            raise ValueError(f"source is {str(source)[:60]!r}; it is neither JSON nor a text file") from None
     else:
         raise ValueError(f"source is {source!r}; it must be a path, JSON text or a dict")
     try:

@@ -1,6 +1,7 @@
 """A measured ladder as a file: what is written is read again, and what is no ladder is refused in one sentence."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -75,7 +76,14 @@ def test_what_is_no_ladder_is_refused(change, message):
         own_ladder.read(LADDER.to_dict() | change)
 
 
-@pytest.mark.parametrize("source", ["{not json", "[]", 7, "{}"])
+@pytest.mark.parametrize("source", ["{not json", "[]", 7, "{}", "", "a shopping list", "x" * 5000, "\0", Path("/none")])
 def test_sources_that_hold_no_ladder_are_refused(source):
     with pytest.raises(ValueError, match="source is"):
         own_ladder.read(source)
+
+
+def test_a_picture_is_refused_as_no_text(tmp_path):
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"\x89PNG\r\n\xff\xfe")
+    with pytest.raises(ValueError, match="neither JSON nor a text file"):
+        own_ladder.read(path)
