@@ -47,13 +47,13 @@ $(PY):
 	@$(PYTHON) -m venv $(VENV)
 
 $(BOOK): $(PY) requirements-book.txt constraints.txt pyproject.toml
-	@echo "Installing what the book needs (some 250 MB, once) …"
+	@echo "Installing what the book needs (650 MB on disk, once) …"
 	@$(PIP) --requirement requirements-book.txt
 	@$(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@
 
 $(COURSE): $(BOOK) requirements.txt
-	@echo "Installing torch and the test tools (some 1 GB, once) …"
+	@echo "Installing torch and the test tools (1.3 GB more on disk, once) …"
 	@$(PIP) --requirement requirements.txt
 	@touch $@
 

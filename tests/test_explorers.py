@@ -342,3 +342,132 @@ def test_the_choices_offered_are_those_the_formulas_take():
 def test_a_measured_ladder_reads_back_as_a_file_choice():
     assert LADDER.read([control for control in LADDER.controls if control.name == "own"], {
         "own": {"choice": "own", "config": json.dumps(OWN.to_dict())}}) == ({"own": own_ladder.read(OWN.to_dict())}, {})
+
+
+# In the page: what only a browser can show. tests/test_page.py drags and presses keys on every page.
+
+IN_FLIGHT = """
+    window.inFlight = { now: 0, most: 0, all: 0 };
+    const Plain = Worker;
+    const post = Plain.prototype.postMessage;
+    Plain.prototype.postMessage = function (message) {
+        if (message.id) {
+            window.inFlight.all += 1;
+            window.inFlight.most = Math.max(window.inFlight.most, ++window.inFlight.now);
+        }
+        return post.call(this, message);
+    };
+    window.Worker = class extends Plain {
+        constructor(...given) {
+            super(...given);
+            this.addEventListener("message", ({ data }) => { if (data.id) window.inFlight.now -= 1; });
+        }
+    };
+"""
+
+
+def page_with(site, name):
+    """The first built page that holds the explorer or question of this name."""
+    for path in sorted(site.rglob("*.html")):
+        if f'data-live="{name}"' in path.read_text(encoding="utf-8"):
+            return path.relative_to(site).as_posix()
+    return pytest.fail(f"no page holds {name}")
+
+
+def opened(open_page, address, site, explorer):
+    """(page, the explorer in it), with calls to Python counted."""
+    tab = open_page("about:blank", viewport={"width": 1280, "height": 900}).page
+    tab.add_init_script(IN_FLIGHT)
+    tab.goto(f"{address}/{page_with(site, explorer.name)}")
+    return tab, tab.locator(f'[data-live="{explorer.name}"]').first
+
+
+def wait_for(tab, root, script):
+    tab.wait_for_function(f"root => {script}", arg=root.element_handle(), timeout=60_000)
+
+
+def wait_for_say(tab, root, sentence):
+    wait_for(tab, root, f"root.querySelector('.mt-say').textContent === {json.dumps(sentence)}")
+
+
+def test_while_a_slider_is_dragged_one_call_is_in_flight_and_the_last_value_wins(open_page, address, site):
+    tab, root = opened(open_page, address, site, PER_GPU)
+    slider = root.locator('[data-control=gpus] [data-part=at]')
+    last = slider.evaluate("""slider => {
+        for (let step = 0; step <= slider.max; step += 1) {
+            slider.value = step;
+            slider.dispatchEvent(new Event("input", { bubbles: true }));
+        }
+        return slider.value;
+    }""")
+    (gpus,) = [control for control in PER_GPU.controls if control.name == "gpus"]
+    wait_for_say(tab, root, say(PER_GPU, gpus=gpus.stops[int(last)]))
+    counted = tab.evaluate("window.inFlight")
+    assert counted["most"] == 1
+    assert counted["all"] < len(gpus.stops)
+    box = root.locator("[data-control=gpus] [data-part=text]")
+    assert slider.get_attribute("aria-valuetext") == box.input_value()
+    wait_for(tab, root, "root.querySelector('[data-status]').textContent")  # announced, once it has settled
+    assert root.locator("[data-status]").text_content() == root.locator(".mt-say").text_content()
+
+
+def test_a_preset_pressed_while_python_starts_is_not_overwritten_by_an_older_answer(open_page, address, site):
+    tab, root = opened(open_page, address, site, PER_GPU)
+    root.locator("[data-control=gpus] [data-part=at]").press("ArrowRight")
+    name, values = list(PER_GPU.presets.items())[2]
+    root.get_by_role("button", name=name, exact=True).click()
+    wait_for_say(tab, root, say(PER_GPU, **values))
+    wait_for(tab, root, "root.querySelector('[data-boot]').dataset.state === 'ready'")
+    wait_for(tab, root, "!root.hasAttribute('aria-busy')")
+    wait_for_say(tab, root, say(PER_GPU, **values))
+
+
+def test_a_guess_a_wrong_value_and_a_readers_own_model_in_the_page(open_page, address, site, tmp_path):
+    tab, root = opened(open_page, address, site, PER_GPU)
+    root.get_by_role("button", name="Lock in my guess").click()
+    wait_for(tab, root, "root.querySelector('.mt-reveal').textContent.includes('You guessed')")
+    assert root.locator("[data-group=predict]").is_hidden()
+    assert "your guess" in root.locator("[data-slot=view]").inner_html()
+
+    box, error = root.locator("[data-control=gpus] [data-part=text]"), root.locator("[data-control=gpus] [data-error]")
+    box.fill("0")
+    box.press("Enter")
+    wait_for(tab, root, "!root.querySelector('[data-control=gpus] [data-error]').hidden")
+    assert error.text_content() == "gpus is 0; it must be a whole number from 1 to 16384"
+    assert box.get_attribute("aria-invalid") == "true"
+    assert box.get_attribute("aria-describedby") == error.get_attribute("id")
+    box.fill("100")
+    box.press("Enter")
+    wait_for_say(tab, root, say(PER_GPU, gpus=100))
+    assert error.is_hidden()
+
+    good, bad = tmp_path / "config.json", tmp_path / "other.json"
+    good.write_text(json.dumps(models.get("llama-3.2-1b").config))
+    bad.write_text('{"model_type": "<img src=x>"}')
+    chooser = root.locator("[data-control=model] [data-part=choice]")
+    chooser.select_option("own")
+    root.locator("[data-control=model] input[type=file]").set_input_files(good)
+    own = optimizer_state.per_gpu("llama-3.2-1b", recipe="bf16-adam", gpus=100, stage=1).total
+    said = f"{units.format_bytes(own, digits=4)} of state"
+    wait_for(tab, root, f"root.querySelector('.mt-say').textContent.includes('{said}')")
+    root.locator("[data-control=model] input[type=file]").set_input_files(bad)
+    wait_for(tab, root, "!root.querySelector('[data-control=model] [data-error]').hidden")
+    assert "<img src=x>" in root.locator("[data-control=model] [data-error]").text_content()
+    chooser.select_option("llama-3.1-8b")
+    wait_for_say(tab, root, say(PER_GPU, model="llama-3.1-8b", gpus=100))
+
+
+@pytest.mark.parametrize("missing", ["worker.js", "pyodide.asm.wasm", "memtier-*.whl"])
+def test_where_python_cannot_start_the_frames_stand_and_it_can_be_tried_again(open_page, address, site, missing):
+    tab, root = opened(open_page, address, site, PER_GPU)
+    pattern = re.compile(missing.replace(".", r"\.").replace("*", ".*"))
+    tab.context.route(pattern, lambda route: route.fulfill(status=404))
+    name, values = list(PER_GPU.presets.items())[3]
+    root.get_by_role("button", name=name, exact=True).click()
+    wait_for(tab, root, "root.querySelector('[data-boot]').dataset.state === 'failed'")
+    assert root.locator("[data-words]").text_content().startswith("Python could not start")
+    assert root.locator(".mt-say").text_content() == say(PER_GPU, **values)
+    tab.context.unroute(pattern)
+    root.locator("[data-retry]").click()
+    wait_for(tab, root, "root.querySelector('[data-boot]').dataset.state === 'ready'")
+    assert root.locator("[data-retry]").is_hidden()

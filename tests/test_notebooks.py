@@ -127,6 +127,15 @@ def test_normalising_takes_out_what_varies_and_is_idempotent():
     assert notebooks.text_of(again) == once
 
 
+def test_what_a_cell_prints_is_one_output():
+    notebook = notebook_of("print(1); print(2)", data={"text/plain": "3"})
+    said = [nbformat.v4.new_output("stream", name=name, text=text) for name, text in
+            (("stdout", "1\n"), ("stdout", "2\n"), ("stderr", "3\n"))]
+    notebook.cells[1].outputs = [*said, *notebook.cells[1].outputs]
+    notebooks.normalise(notebook)
+    assert [output.get("text") for output in notebook.cells[1].outputs] == ["1\n2\n", "3\n", None]
+
+
 WIDGET_WITH_PAGE = """\
 import ipywidgets
 class Shown:

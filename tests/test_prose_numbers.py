@@ -151,6 +151,9 @@ QUOTED = {
         # the rungs
         "latency of a write, 15 µs": lambda: f"latency of a write, {time(drive().write_latency)}",
         "promises in 20 days": lambda: f"promises in {drive().endurance / drive().write / 86400:.0f} days",
+        "would hold ten times as much": lambda: {10: "would hold ten times as much"}[
+            int(fact("hbf.sandisk.capacity") / fact("hbm.stack-hbm3e.capacity"))],
+        "after a wait of 10 µs": lambda: f"after a wait of {time(tiers.get('sandisk-hbf').latency)}",
         "cost 38 minutes": lambda: f"cost {1e6 * fact('pfs.open-call.latency') / 60:.0f} minutes",
         "85 to 90 MB/s, 87.5,": lambda: "{:g} to {:g} MB/s, {:g},".format(
             *(fact(f"object.s3.{name}") / 1e6 for name in ("connection-low", "connection-high", "connection"))),
@@ -217,11 +220,10 @@ QUOTED = {
         "waits 150 ms": lambda: f"waits {time(s3().latency)}",
         "= 118 MB": lambda: f"= {size(9 * s3().latency * s3().read)}",
         "for the transfer: 87": lambda: f"for the transfer: {tiers.in_flight_needed(4096, 100e-6, 3.5e9, share=1)}",
-        "1.43 times faster on an H200, 2.39 on a B200": lambda:
-            "{:.2f} times faster on an H200, {:.2f} on a B200".format(
-                *(tiers.get(name).read / tiers.get("h100-hbm").read for name in ("h200-hbm", "b200-hbm"))),
-        "2.2 times faster on the B200": lambda: "{:.1f} times faster on the B200".format(
-            tiers.accelerator("b200").flops_measured / tiers.accelerator("h100-sxm").flops_measured),
+        "from HBM is 2.39 times faster, computing 2.2 times": lambda:
+            "from HBM is {:.2f} times faster, computing {:.1f} times".format(
+                tiers.get("b200-hbm").read / tiers.get("h100-hbm").read,
+                tiers.accelerator("b200").flops_measured / tiers.accelerator("h100-sxm").flops_measured),
         "gets 2.1 GB/s": lambda: f"gets {rate(small_read(150e3), 2)}",
         "it waits 60 µs for each 11 µs of transfer": lambda:
             f"it waits {time(drive().latency)} for each {time(150e3 / drive().read, 2)} of transfer",
@@ -233,7 +235,8 @@ QUOTED = {
             lambda: f"fill {size(state(recipe='inference').total)} of their {size(2 * card())}",
         "The state of training is 1.12 TB": lambda: f"The state of training is {size(state().total)}",
         "8 times the 140 GB of serving": lambda: f"{state().total / state()['weights']:g} times the 140 GB of serving",
-        "640 GB": lambda: size(8 * card()),
+        "1.75 times the 640 GB of the node":
+            lambda: f"{state().total / (8 * card()):g} times the {size(8 * card())} of the node",
         "1 billion parameters take 16 GB": lambda: f"1 billion parameters take {size(state(1e9).total)}",
         # recipes
         "37 % and not 75 %": lambda: "{:.0%} and not {:.0%}".format(

@@ -53,6 +53,7 @@ def normalise(notebook: nbformat.NotebookNode) -> None:
         if cell.execution_count is not None:
             count += 1
             cell.execution_count = count
+        cell.outputs = joined(cell.outputs)
         for output in cell.outputs:
             if "execution_count" in output:
                 output.execution_count = cell.execution_count
@@ -60,6 +61,17 @@ def normalise(notebook: nbformat.NotebookNode) -> None:
             data.pop(WIDGET_VIEW, None)
             if "image/svg+xml" in data:
                 data["image/svg+xml"] = SVG_DATE.sub("<dc:date/>", data["image/svg+xml"])
+
+
+def joined(outputs: list) -> list:
+    """What a cell prints as one output: a busy kernel sends it in pieces, cut where chance has it."""
+    kept: list = []
+    for output in outputs:
+        if kept and output.output_type == kept[-1].output_type == "stream" and output.name == kept[-1].name:
+            kept[-1].text += output.text
+        else:
+            kept.append(output)
+    return kept
 
 
 def text_of(notebook: nbformat.NotebookNode) -> str:

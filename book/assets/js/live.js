@@ -51,7 +51,8 @@ const python = {
     this.boot(ask.name);
     return new Promise((resolve, reject) => {
       const id = ++this.serial;
-      const call = { resolve, reject, timer: 0, hurry: () => (call.timer = setTimeout(() => this.stop("lost"), PATIENCE)) };
+      const call = { resolve, reject };
+      call.hurry = () => (call.timer = setTimeout(() => this.stop("lost"), PATIENCE));
       this.waiting.set(id, call);
       if (this.started) call.hurry();
       this.worker.postMessage({ id, ask: JSON.stringify(ask) });
@@ -68,6 +69,8 @@ const python = {
 };
 
 class Live {
+  static serial = 0;
+
   constructor(root) {
     this.root = root;
     root.dataset.on = "";
@@ -84,7 +87,9 @@ class Live {
     // Python starts before the first click. A finger that only scrolls past does not set off a download.
     const boot = () => python.boot(root.dataset.live);
     root.addEventListener("focusin", (event) => event.target.matches("[data-part]") && boot());
-    root.addEventListener("pointerenter", (event) => event.pointerType === "mouse" && !navigator.connection?.saveData && boot());
+    root.addEventListener("pointerenter", (event) => {
+      if (event.pointerType === "mouse" && !navigator.connection?.saveData) boot();
+    });
     root.addEventListener("pointerdown", (event) => event.target.closest("[data-control], [data-do]") && boot());
   }
 
@@ -105,7 +110,7 @@ class Live {
       for (const part of control.querySelectorAll("[data-part]")) {
         const name = part.dataset.part;
         if (part.type === "radio") raw[name] = part.checked ? part.value : raw[name] ?? "";
-        else if (part.type === "checkbox" && part.name) raw[name] = [...(raw[name] ?? []), ...(part.checked ? [part.value] : [])];
+        else if (part.type === "checkbox" && part.name) raw[name] = (raw[name] ?? []).concat(part.checked ? part.value : []);
         else raw[name] = part.type === "checkbox" ? part.checked : part.value;
       }
       values[control.dataset.control] = raw;
@@ -119,11 +124,12 @@ class Live {
       const control = this.root.querySelector(`[data-control="${name}"]`);
       for (const part of control?.querySelectorAll("[data-part]") ?? []) {
         const value = parts[part.dataset.part];
-        if (value === undefined || (!force && part === document.activeElement && part.matches("[type=text], [type=range], textarea"))) continue;
+        const held = part === document.activeElement && part.matches("[type=text], [type=range], textarea");
+        if (value === undefined || (held && !force)) continue;
         if (part.type === "radio") part.checked = part.value === value;
         else if (part.type === "checkbox") part.checked = part.name ? value.includes(part.value) : value;
         else part.value = value;
-        if (part.type === "range") part.setAttribute("aria-valuetext", parts.text); // exact, where the thumb is the nearest
+        if (part.type === "range") part.setAttribute("aria-valuetext", parts.text); // exact; the thumb is the nearest
       }
       if (force) delete this.last[name];
       if (control) this.fold(control);
@@ -174,6 +180,7 @@ class Live {
       python.stop("starting");
       return this.ask();
     }
+    if (target.dataset.into) target.value = ""; // so that the same file, edited, counts as a change
     const button = target.closest("[data-do]");
     if (!button) return;
     if (!button.matches("[data-shows]")) return this.ask(button.dataset.do);
@@ -182,8 +189,9 @@ class Live {
     this.fill(JSON.parse(frame.dataset.controls), true);
     for (const drawn of frame.querySelectorAll("[data-fill]")) this.put(drawn.dataset.fill, drawn.innerHTML);
     this.invalid({});
+    this.problem("");
     this.announce(frame.dataset.say);
-    if (python.started) this.ask();
+    if (python.started || this.busy) this.ask();
     else python.boot(this.root.dataset.live);
   }
 
@@ -198,7 +206,8 @@ class Live {
       while (this.todo.length || this.changed) {
         const next = this.todo.shift() ?? "";
         this.changed = false;
-        this.show(await python.call({ name: this.root.dataset.live, do: next, values: this.values(), state: this.state }), next);
+        const ask = { name: this.root.dataset.live, do: next, values: this.values(), state: this.state };
+        this.show(await python.call(ask), next);
       }
     } catch (error) {
       this.todo = [];
@@ -220,8 +229,9 @@ class Live {
     if (!this.changed) this.fill(reply.controls, Boolean(what));
     for (const [group, hidden] of Object.entries(reply.hidden)) {
       const part = this.root.querySelector(`[data-group="${group}"]`);
-      if (hidden && part.contains(document.activeElement)) this.root.querySelector(".mt-fields:not([data-group] *) [data-part]")?.focus();
+      const focused = part.contains(document.activeElement);
       part.hidden = hidden;
+      if (hidden && focused) this.root.querySelector(".mt-fields:not([data-group] *) [data-part]")?.focus();
     }
     this.announce(reply.say);
   }
@@ -240,7 +250,9 @@ class Live {
       error.textContent = sentence;
       error.hidden = !sentence;
       if (sentence) error.closest("details")?.setAttribute("open", "");
-      for (const part of control.querySelectorAll("input[type=text], textarea, select")) part.setAttribute("aria-invalid", String(Boolean(sentence)));
+      for (const part of control.querySelectorAll("input[type=text], textarea, select")) {
+        part.setAttribute("aria-invalid", String(Boolean(sentence)));
+      }
     }
   }
 
@@ -255,6 +267,5 @@ class Live {
     this.timer = setTimeout(() => (this.root.querySelector("[data-status]").textContent = text), SETTLED);
   }
 }
-Live.serial = 0;
 
 document.querySelectorAll("[data-live]").forEach((root) => new Live(root));
