@@ -73,7 +73,9 @@ def gpus_needed(model, *, recipe, stage: int = 3, limit: float, gathered: bool =
     """The smallest number of GPUs whose fullest one needs at most `limit` bytes of state.
 
     A count uses the average; a Model the rows of the fullest rank. limit: bytes, above 0.
-    Raises ValueError where no number is enough, because what the stage leaves whole exceeds the limit by itself.
+    (adam-8bit keeps shards below 4,096 elements in fp32, so there the fullest rank can grow by a few KiB a tensor as
+    GPUs are added: the answer is then a number that is enough where one fewer is not.)
+    Raises ValueError where no number is enough, because what stays on the fullest GPU exceeds the limit by itself.
 
     >>> gpus_needed(405e9, recipe="bf16-adam", stage=3, limit=100e9)
     65

@@ -24,7 +24,7 @@ from memtier.live.controls import (
     Slider,
     Toggle,
 )
-from memtier.live.text import paragraphs
+from memtier.live.text import paragraphs, plain
 
 CONFIG = {"model_type": "llama", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
           "num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": False}
@@ -520,3 +520,7 @@ def test_where_ipywidgets_is_missing_the_page_form_still_shows(monkeypatch):
     monkeypatch.setitem(sys.modules, "memtier.live.jupyter", None)
     monkeypatch.delattr(live, "jupyter")
     assert set(TOY._repr_mimebundle_()) == {"text/html", "text/plain"}
+
+
+def test_what_is_read_aloud_has_no_marks():
+    assert plain("It is **4 GB**, says `units`.") == "It is 4 GB, says units."

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from memtier.drawing import Figure
 from memtier.live.controls import QUANTITIES, Choice, Slider
 from memtier.live.live import Buttons, Fields, Group, Live, Slot
-from memtier.live.text import paragraphs
+from memtier.live.text import paragraphs, plain
 
 
 @dataclass(frozen=True)
@@ -136,13 +136,14 @@ class Explorer(Live):
 
     def _reply(self, values: dict, state: dict) -> dict:
         mark = {}
-        if self.predict and self.predict.options is None:
-            mark = {"guess": state.get("guess")}
+        if self.predict and self.predict.options is None:  # a guess is drawn where it answers what was asked
+            asked = all(values[name] == value for name, value in self.predict.values.items())
+            mark = {"guess": state.get("guess") if asked else None}
         view = self.view(**values, **mark)
         slots = {"intro": paragraphs(self.intro), "say": paragraphs(view.say), "view": view.html}
         if self.predict:
             slots |= {"prompt": paragraphs(f"**Guess first.** {self.predict.prompt}"),
                       "reveal": paragraphs(state.get("reveal", ""))}
-        return {"slots": slots, "say": view.say, "state": state,
+        return {"slots": slots, "say": plain(view.say), "state": state,
                 "controls": {control.name: control.write(values[control.name]) for control in self.controls},
                 "hidden": {"predict": "guess" in state or "skipped" in state} if self.predict else {}}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from memtier.live.controls import Choice, NumberBox, Several
 from memtier.live.live import Buttons, Fields, Live, Slot
-from memtier.live.text import paragraphs
+from memtier.live.text import paragraphs, plain
 
 
 @dataclass(frozen=True)
@@ -151,4 +151,4 @@ class Question(Live):
             slots["say"] = f'<div class="mt-{"right" if state["right"] else "wrong"}">{paragraphs(said)}</div>'
         elif do in ("new", ""):
             slots["say"] = ""
-        return {"slots": slots, "say": said, "controls": controls, "hidden": {}, "state": state}
+        return {"slots": slots, "say": plain(said), "controls": controls, "hidden": {}, "state": state}

@@ -21,3 +21,8 @@ def paragraphs(text: str) -> str:
         elif rows:
             out += f"<p>{inline(' '.join(rows))}</p>"
     return out
+
+
+def plain(text: str) -> str:
+    """The same text without its marks, to be read aloud."""
+    return re.sub(r"\*\*|`", "", text)

@@ -36,8 +36,9 @@ def _needed(model, recipe: str, stage: int, limit: float, gathered: bool) -> str
     try:
         gpus = optimizer_state.gpus_needed(model, recipe=recipe, stage=stage, limit=limit, gathered=gathered)
     except ValueError:
-        whole = optimizer_state.per_gpu(model, recipe=recipe, gpus=2**60, stage=stage, rank="average").total
-        return f"no number of GPUs is enough, since {_size(whole)} stay whole on each"
+        least = optimizer_state.per_gpu(model, recipe=recipe, gpus=2**60, stage=stage, gathered=gathered).total
+        where = "the fullest one" if isinstance(model, models.Model) else "each"
+        return f"no number of GPUs is enough, since {_size(least)} stay on {where}"
     return "one GPU is enough" if gpus == 1 else f"{gpus:,} GPUs are enough"
 
 
