@@ -32,7 +32,7 @@ book: $(BOOK) $(BROWSER)
 test: $(COURSE) book
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/lint-imports
-	$(PY) -m pytest -n 2 --dist loadfile --nbval --nbval-sanitize-with nbval_sanitize.cfg
+	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --nbval --nbval-sanitize-with nbval_sanitize.cfg
 
 notebooks: $(COURSE)
 	$(PY) tools/notebooks.py

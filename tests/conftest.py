@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import hypothesis
 import pytest
+
+# How long an example takes says more of the machine's other work than of the code.
+hypothesis.settings.register_profile("course", deadline=None)
+hypothesis.settings.load_profile("course")
 
 ROOT = Path(__file__).resolve().parents[1]
 # Scripts, not a package: tests import them by name.

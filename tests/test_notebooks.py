@@ -145,10 +145,10 @@ class Shown:
 Shown()"""
 
 
-@pytest.fixture
-def ran(tmp_path):
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
     """A notebook whose last value has both a widget view and text/html, as make notebooks stores it."""
-    path = tmp_path / "shown.ipynb"
+    path = tmp_path_factory.mktemp("notebook") / "shown.ipynb"
     path.write_text(notebooks.text_of(nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(WIDGET_WITH_PAGE)])))
     assert notebooks.main([str(path)]) == 0
     return path
@@ -169,6 +169,7 @@ def test_nbval_accepts_text_html_where_the_widget_view_was_taken_out(ran):
 def test_nbval_and_check_refuse_text_html_that_the_code_does_not_give(ran):
     stored = ran.read_text()
     assert stored.count("<b>3</b>") == 1
-    ran.write_text(stored.replace("<b>3</b>", "<b>4</b>"))
-    assert nbval(ran) == pytest.ExitCode.TESTS_FAILED
-    assert notebooks.main(["--check", str(ran)]) == 1
+    changed = ran.with_name("changed.ipynb")
+    changed.write_text(stored.replace("<b>3</b>", "<b>4</b>"))
+    assert nbval(changed) == pytest.ExitCode.TESTS_FAILED
+    assert notebooks.main(["--check", str(changed)]) == 1

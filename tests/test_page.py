@@ -77,8 +77,8 @@ def test_search_finds_what_the_chapters_say(open_page, address):
 def test_without_javascript_the_page_reads_and_shows_its_frames(open_page, address, name):
     page = open_page(f"{address}/{name}", java_script_enabled=False, viewport=PHONE).page
     assert page.locator("h1:visible").count() == 1
-    shown = page.locator("[data-live] [data-slot=view] svg")
-    assert all(shown.nth(number).is_visible() for number in range(shown.count()))
+    views = page.locator("[data-live] [data-slot=view]")
+    assert all(views.nth(number).locator("svg").first.is_visible() for number in range(views.count()))
     assert page.locator("[data-live] :is(input, select, textarea, button):visible").count() == 0  # none could answer
     frames = page.locator("[data-live] .mt-frames > details")
     for number in range(frames.count()):
@@ -86,7 +86,8 @@ def test_without_javascript_the_page_reads_and_shows_its_frames(open_page, addre
         assert frames.nth(number).locator("[data-fill]").first.is_visible()
 
 
-# Explorers and questions: what is touched is what memtier is asked, and its answer is what is shown.
+# Explorers and questions: what is touched is what memtier is asked, and its answer (or the sentence that says what is
+# wrong with what was entered) is what is shown.
 
 RECORD_ASKS = """
     window.asks = [];
@@ -127,8 +128,9 @@ def assert_shows_memtiers_answer(page, root) -> dict:
     ask = page.evaluate("window.asks.at(-1)")
     reply = json.loads(live.answer(ask))
     assert "error" not in reply
-    assert "invalid" not in reply
-    for name, (shown, expected) in root.evaluate(TEXTS, reply["slots"]).items():
+    for control, sentence in reply.get("invalid", {}).items():
+        assert root.locator(f'[data-control="{control}"] [data-error]').text_content() == sentence
+    for name, (shown, expected) in root.evaluate(TEXTS, reply.get("slots", {})).items():
         assert shown == expected, name
     return json.loads(ask)
 

@@ -110,11 +110,11 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"Cannot serve on {chosen.host}, port {chosen.port}: {error}", file=sys.stderr)
         return 1
     port = server.server_address[1]
-    if port != chosen.port:
-        print(f"Port {chosen.port} is taken; using {port}.")
-    print("\nThe book is at  " + "  and  ".join(addresses(chosen.host, port)) + "\nCtrl-C ends it.", flush=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        if port != chosen.port:
+            print(f"Port {chosen.port} is taken; using {port}.")
+        print("\nThe book is at  " + "  and  ".join(addresses(chosen.host, port)) + "\nCtrl-C ends it.", flush=True)
         server.serve_forever()
     except KeyboardInterrupt:
         print("\nStopped.")
