@@ -33,7 +33,7 @@ book: $(BOOK) $(BROWSER)
 test: $(COURSE) book
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/lint-imports
-	$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --nbval --nbval-sanitize-with nbval_sanitize.cfg
+	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --nbval --nbval-sanitize-with nbval_sanitize.cfg
 
 # The status is the grid's own, not that of tee.
 soak: SHELL := /bin/bash -o pipefail
