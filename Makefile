@@ -30,10 +30,11 @@ serve: book
 book: $(BOOK) $(BROWSER)
 	@PATH="$(NODE)/bin:$$PATH" $(PY) tools/build.py
 
+# Two workers have the two cores: torch threads of their own would only wait for each other.
 test: $(COURSE) book
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/lint-imports
-	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --nbval --nbval-sanitize-with nbval_sanitize.cfg
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder --nbval --nbval-sanitize-with nbval_sanitize.cfg
 
 # The status is the grid's own, not that of tee.
 soak: SHELL := /bin/bash -o pipefail
