@@ -2,6 +2,7 @@
 
     python -m memtier train --model llama-3.1-70b --gpus 64 --stage 3 --limit "80 GB"
     python -m memtier checkpoint --model my-model/config.json --to "20 GB/s"
+    python -m memtier data --model llama-3.1-8b --tokens 15e12 --gpus 64 --flops 400e12
     python -m memtier models
     python -m memtier tiers
 
@@ -12,7 +13,7 @@ import argparse
 import json
 import sys
 
-from memtier import __version__, checkpoints, models, optimizer_state, recipes, tiers, units
+from memtier import __version__, checkpoints, models, optimizer_state, recipes, tiers, training_data, units
 from memtier.inventory import Inventory
 
 
@@ -34,6 +35,21 @@ def _checkpoint(options) -> dict:
     answers = {"checkpoint": saved}
     if options.to is not None:
         answers["seconds to write"] = checkpoints.write_time(saved.total, to=options.to, writers=options.writers)
+    return answers
+
+
+def _data(options) -> dict:
+    """Bytes of a tokenised corpus, and how fast a run of --gpus reads it when --flops is given."""
+    model = models.resolve(options.model)
+    if options.vocabulary is None and not isinstance(model, models.Model):
+        raise ValueError(f"model is {options.model!r}; a count has no vocabulary, so give --vocabulary as well")
+    vocabulary = model.vocab if options.vocabulary is None else options.vocabulary
+    answers = {"corpus": training_data.text(options.tokens, vocabulary=vocabulary)}
+    if options.flops is not None:
+        tokens = training_data.tokens_per_second(model, gpus=options.gpus, flops=options.flops)
+        each = training_data.bytes_per_token(vocabulary)
+        answers |= {"tokens a second": round(tokens), "bytes a second": round(tokens * each),
+                    "seconds for all": options.tokens / tokens}
     return answers
 
 
@@ -84,6 +100,12 @@ def _parser() -> argparse.ArgumentParser:
     checkpoint.add_argument("--contents", default="resumable", help="resumable or weights")
     checkpoint.add_argument("--to", type=_rate_or_tier, help='a rate such as "20 GB/s", or a tier\'s name')
     checkpoint.add_argument("--writers", type=int, default=1, help="nodes that write at once")
+    data = command("data", _data)
+    data.add_argument("--model", required=True, help="a known name, a config.json, or a parameter count")
+    data.add_argument("--tokens", type=float, required=True, help="tokens of the corpus, such as 15e12")
+    data.add_argument("--vocabulary", type=int, help="tokens in the vocabulary; the model's own if left out")
+    data.add_argument("--gpus", type=int, default=1, help="GPUs that train")
+    data.add_argument("--flops", type=float, help="FLOP/s that each GPU reaches, such as 400e12")
     command("models", _models).add_argument("--model", help="show the parts of this one")
     command("tiers", _tiers).add_argument("--rung", help=f"one of {', '.join(tiers.RUNGS)}")
     return parser

@@ -14,9 +14,10 @@ With experts, how they are run is part of the name: hf-sdpa-grouped (torch's gro
 -batched (a copy of its experts' weights for each token), -loop (one expert after another).
 
 megatron, megatron-sp   Table 2 of Korthikanti et al. (2022, arXiv:2205.05198): a GPT block with dropout in 16 bits,
-                        split by tensor parallelism, or by sequence parallelism too. A formula from paper, not measured.
+                        divided by tensor parallelism, or by sequence parallelism too. A formula from paper, not
+                        measured. layout says over how many GPUs.
 
-The hf stacks equal torch's own count to the byte (tests/test_lab_activations.py; benchmarks/activations_soak.py),
+The hf stacks equal torch's own count to the byte (tests/test_lab_activations.py; tests/activations_grid.py),
 labels given, so that the logits and the loss are inside; without a KV cache (use_cache=False) and without autocast. A
 tensor is counted by its storage: where a view of a larger tensor is kept, the whole of it stays. Parameters and buffers
 are not activations and are left out. "CPU kernels" is part of the answer: on a GPU dropout masks are one byte a value,
@@ -33,6 +34,7 @@ from typing import NamedTuple
 
 from memtier import checks, models
 from memtier.inventory import Inventory
+from memtier.layout import Layout
 from memtier.models import Model
 
 BYTES = {"bf16": 2, "fp32": 4, "int64": 8, "int32": 4, "bool": 1, "complex64": 8}
@@ -241,7 +243,8 @@ def _eager(run: _Run, queries: Kept | None, keys: Kept | None, values: Kept, dro
         tall, flat = (run.b, model.heads, run.s, model.head_dim), (run.b, model.heads, run.s, model.value_dim)
         queries = queries or run.keeps("queries", "attention", *tall)
         keys, values = run.keeps("keys", "attention", *tall), run.keeps("values", "attention", *flat)
-    yield from filter(None, (queries, keys))
+    shared = queries is None  # queries and keys lie in the values' storage, which they keep from here on
+    yield from [values] if shared else [queries, keys]
     if model.attention_softcap is not None and model.family == "gemma2":  # gemma3_text reads the key but does not cap
         yield run.keeps("capped scores", "attention", *matrix)
     single = model.family == "gpt2"  # its softmax is not taken in fp32
@@ -251,7 +254,8 @@ def _eager(run: _Run, queries: Kept | None, keys: Kept | None, values: Kept, dro
         yield run.keeps("attention probabilities", "attention, after dropout", *matrix)
     elif run.dtype != "fp32" and not single:
         yield run.keeps("attention probabilities", "attention, rounded", *matrix)
-    yield values
+    if not shared:
+        yield values
     yield run.keeps("attention output", "attention", run.b, model.heads, run.s, model.value_dim)
 
 
@@ -616,7 +620,7 @@ def tensors(model, *, batch: int = 1, sequence: int = 8192, stack: str = "hf-sdp
 
 
 def saved(model, *, batch: int = 1, sequence: int = 8192, stack: str = "hf-sdpa", recompute: str = "none",
-          dtype: str = "bf16", dropout: bool = True, tensor: int = 1) -> Inventory:
+          dtype: str = "bf16", dropout: bool = True, layout: Layout | None = None) -> Inventory:
     """Bytes the forward pass keeps for the backward pass, labels given, by kind of tensor.
 
     model: as models.resolve takes it. batch, sequence: sequences on one device, tokens in each.
@@ -630,16 +634,28 @@ def saved(model, *, batch: int = 1, sequence: int = 8192, stack: str = "hf-sdpa"
                      products of elements are computed again; so is attention where it is not fused
         The Megatron stacks' "selective" keeps all but attention's s × s matrices.
     dropout: False leaves out dropout that the configuration asks for.
-    tensor: GPUs that share each layer, for the Megatron stacks; bytes are then those of one GPU.
+    layout: for the Megatron stacks, over how many GPUs the model is divided; bytes are those of one GPU. tensor divides
+        layers; "megatron-sp" divides the sequence too, whether or not layout's sequence_parallel says so again, and
+        "megatron" with sequence_parallel=True is refused. pipeline: bytes of the first stage, the fullest, which keeps
+        pipeline micro-batches of layers / pipeline layers each, and no head. Data parallelism divides no activations:
+        batch is that of one GPU. The other stacks run on one GPU and refuse tensor and pipeline above 1.
 
     Raises ValueError for arguments that are not these, a bare parameter count, and a model that the stack does not run.
     """
+    layout = Layout() if layout is None else layout
+    if not isinstance(layout, Layout):
+        raise ValueError(f"layout is {layout!r}; it must be a Layout")
     if stack in MEGATRON:
-        return _megatron(_architecture(model), batch, sequence, stack, recompute, dtype, dropout, tensor)
-    if tensor != 1:
-        raise ValueError(f"tensor is {tensor!r}; for stack {stack!r} it must be 1: only Megatron's stacks split layers")
+        return _megatron(_architecture(model), batch, sequence, stack, recompute, dtype, dropout, layout)
+    for name in ("tensor", "pipeline"):
+        if getattr(layout, name) != 1:
+            raise ValueError(f"layout has {name}={getattr(layout, name)}; for stack {stack!r} it must be 1: only"
+                             f" {' and '.join(MEGATRON)} divide a model")
     run = _run(model, batch, sequence, stack, dtype, dropout, recompute)
-    return _inventory((kept for _, kept in _kept(run)), run.title)
+    total = _inventory(_kept_once(run), run.title)
+    for layers in _alike(run):
+        total = total + _inventory(_kept_by(run, layers[0]), run.title) * len(layers)
+    return total
 
 
 def _inventory(kept: Iterable[Kept], title: str) -> Inventory:
@@ -654,17 +670,37 @@ def _block(run: _Run, layer: int) -> Iterator[Kept]:
 
 
 def _kept(run: _Run) -> Iterator[tuple[str | int, Kept]]:
+    yield from (("root", kept) for kept in _kept_once(run))
+    alike: dict[int, tuple[Kept, ...]] = {}
+    for layers in _alike(run):
+        alike |= dict.fromkeys(layers, tuple(_kept_by(run, layers[0])))
+    for layer in range(run.model.layers):
+        exactly = alike[layer] if run.recompute != "selective" else _kept_by(run, layer)  # its tensors carry names
+        yield from ((layer, kept) for kept in exactly)
+
+
+def _alike(run: _Run) -> Iterable[list[int]]:
+    """The layers, by number, in groups that keep the same: a page has no time to count each of a hundred."""
+    groups: dict[tuple, list[int]] = {}
+    for layer, kind in enumerate(zip(run.model.sparse, run.model.windows, strict=True)):
+        groups.setdefault(kind, []).append(layer)
+    return groups.values()
+
+
+def _kept_by(run: _Run, layer: int) -> Iterator[Kept]:
+    return _block(run, layer) if run.recompute == "none" else _kept_again(run, layer)
+
+
+def _kept_once(run: _Run) -> Iterator[Kept]:
+    """What is kept once a model."""
     again = run.recompute != "none"
     for kept in _base(run):
         if not (again and kept.kind == "rotary cos and sin"):  # layers that are computed again only borrow these
-            yield "root", kept
+            yield kept
     if again and run.model.family == "gpt2" and (run.attention == "eager" or run.padded):
         # It hands its blocks the mask as it hands them their input, and both are kept.
-        yield "root", run.keeps("attention mask", "all layers", run.b, 1, run.s, run.s,
-                                dtype=None if run.attention == "eager" else "bool")
-    for layer in range(run.model.layers):
-        for kept in _kept_again(run, layer) if again else _block(run, layer):
-            yield layer, kept
+        yield run.keeps("attention mask", "all layers", run.b, 1, run.s, run.s,
+                        dtype=None if run.attention == "eager" else "bool")
 
 
 def _kept_again(run: _Run, layer: int) -> Iterator[Kept]:
@@ -822,20 +858,26 @@ def _at_embedding_backward(run: _Run) -> Iterator[Kept]:
 def _fullest_layer(run: _Run) -> list[Kept]:
     """What is alive in the fullest moment of any layer's backward pass."""
     below: list[Kept] = []  # what the layers before this one keep
-    fullest: list[Kept] = []
+    height = 0  # their bytes
+    most, under, fullest = 0, 0, []  # the most so far: bytes, how many tensors of `below`, and the layer's own
     for layer in range(run.model.layers):
         inside = list(_block(run, layer))
         kept = inside
         if run.recompute != "none":
             kept = list(_kept_again(run, layer))
             below.append(kept.pop(0))  # its input
+            height += below[-1].nbytes
             if run.model.norm == "layer" or run.dtype == "fp32" or run.model.family == "olmo2":
                 inside = inside[1:]  # the first tensor it keeps is that input
             if run.recompute == "selective" and _ends_in_product(run, layer):
                 inside.insert(0, run.keeps("matrix products", "the last, kept for nothing", run.n, run.model.hidden))
-        fullest = _fullest(fullest, *([*below, *phase] for phase in _phases(run, layer, inside)))
+        for phase in _phases(run, layer, inside):
+            nbytes = height + sum(each.nbytes for each in phase)
+            if nbytes > most:
+                most, under, fullest = nbytes, len(below), phase
         below += kept
-    return [*_around_layers(run), *fullest]
+        height += sum(each.nbytes for each in kept)
+    return [*_around_layers(run), *below[:under], *fullest]
 
 
 def _around_layers(run: _Run) -> Iterator[Kept]:
@@ -876,7 +918,7 @@ def _phases(run: _Run, layer: int, inside: list[Kept]) -> Iterator[list[Kept]]:
         product = until("activated" if model.norm == "layer" else "gate × up")
         bias = [gradient("its bias", model.hidden)] if model.mlp_bias and run.recompute == "none" else []
         yield [*product, *own, gradient("last matrix", model.hidden, f), *bias, gradient("its input", n, f)]
-        yield [*product[:-1], *own, *[gradient("product and its factors", n, f)] * 3]
+        yield [*product[:-1], stream, *[gradient("product and its factors", n, f)] * 3]
     if not run.fused:
         width = None if run.attention == "eager" else "fp32"
         values = gradient("values", n, model.heads * model.value_dim, dtype=width)
@@ -973,21 +1015,29 @@ def _layer_flops(run: _Run, layer: int) -> int:
 # Formulas from paper.
 
 
-def _megatron(model: Model, batch, sequence, stack, recompute, dtype, dropout, tensor) -> Inventory:
-    """Korthikanti et al. (2022, arXiv:2205.05198), section 4 and Table 2, on one of t GPUs that share each layer.
+def _megatron(model: Model, batch, sequence, stack, recompute, dtype, dropout, layout: Layout) -> Inventory:
+    """Korthikanti et al. (2022, arXiv:2205.05198), sections 4.2 and 4.3 and Table 2, on one GPU of a pipeline's first
+    stage, for t GPUs that share each layer and p stages.
 
     A layer keeps sbh(34 + 5as/h); of the 34, tensor parallelism divides 24 by t and sequence parallelism the other 10
     as well. "selective" drops attention's 5as²b (softmax, its dropout, and its result), "full" keeps 2sbh a layer.
+    The first stage has L/p layers and p micro-batches in flight: as many as L layers with one. Around them, the
+    embedding's dropout keeps sbh a micro-batch, and where p is 1 final norm, head and fp32 logits 4sbh(1 + V/h).
     """
     checks.whole("batch", batch)
     checks.whole("sequence", sequence)
-    checks.whole("tensor", tensor)
     checks.one_of("recompute", recompute, RECOMPUTE)
     if dtype != "bf16" or not dropout:
         raise ValueError(f"dtype is {dtype!r} and dropout is {dropout!r}; for stack {stack!r} they must be 'bf16' and"
                          " True: the published formula counts 2 bytes a value and has dropout")
-    if model.heads % tensor:
-        raise ValueError(f"tensor is {tensor}; it must divide the attention heads, which are {model.heads}")
+    if stack == "megatron" and layout.sequence_parallel:
+        raise ValueError("layout has sequence_parallel=True; for stack 'megatron' it must be False: with sequence"
+                         " parallelism the stack is 'megatron-sp'")
+    tensor, stages = layout.tensor, layout.pipeline
+    for name, whole, parts in (("tensor", "attention heads", model.heads), ("pipeline", "layers", model.layers)):
+        if parts % getattr(layout, name):
+            raise ValueError(f"layout has {name}={getattr(layout, name)}; it must divide the {whole}, which are"
+                             f" {parts}")
     sbh, whole = sequence * batch * model.hidden, 1 if stack == "megatron" else tensor
     matrix = model.heads * sequence**2 * batch
     layer = {
@@ -1008,13 +1058,14 @@ def _megatron(model: Model, batch, sequence, stack, recompute, dtype, dropout, t
         del layer["attention probabilities"], layer["attention dropout"]
     if recompute == "full":
         layer = {"layer inputs": 2 * sbh}
-    around = {
-        "embedding dropout": sbh / whole,
-        "head input": 4 * sbh / whole,  # of the final norm, and of the head
-        "logits": 4 * sequence * batch * model.vocab / tensor,
-    }
-    title = (f"{model.name}, batch {batch} × {sequence} tokens, {stack}, tensor {tensor}, recompute {recompute}:"
-             " Korthikanti et al., Table 2, for a GPT block (all heads whole, MLP four times as wide)")
+    around = {"embedding dropout": stages * sbh / whole}
+    if stages == 1:
+        around |= {
+            "head input": 4 * sbh / whole,  # of the final norm, and of the head
+            "logits": 4 * sequence * batch * model.vocab / tensor,
+        }
+    title = (f"{model.name}, batch {batch} × {sequence} tokens, {stack}, tensor {tensor}, pipeline {stages}, recompute"
+             f" {recompute}: Korthikanti et al., Table 2, for a GPT block (all heads whole, MLP four times as wide)")
     return Inventory({name: model.layers * nbytes for name, nbytes in layer.items()} | around, title)
 
 

@@ -1,6 +1,6 @@
 """Checks of arguments. Each raises ValueError naming the argument, its value and what is allowed.
 
-`positive`, `not_negative` and `fraction` also take numpy arrays, so that smooth formulas can be swept.
+`positive`, `not_negative`, `fraction` and `at_most` also take numpy arrays, so that smooth formulas can be swept.
 """
 
 import math
@@ -44,6 +44,14 @@ def fraction(name: str, value):
     low, high = _extremes(name, value, "a number from 0 to 1")
     if low < 0 or high > 1:
         raise ValueError(f"{name} is {value!r}; it must be a number from 0 to 1")
+    return value
+
+
+def at_most(name: str, value, most: float):
+    """Return value if it is a finite number of at most `most`."""
+    _, high = _extremes(name, value, f"a number of at most {most:g}")
+    if high > most:
+        raise ValueError(f"{name} is {value!r}; it must be a number of at most {most:g}")
     return value
 
 

@@ -35,6 +35,16 @@ COLOURS = {
     "state, up": "#0b7a5b",
     "state, down": "#5d6b1d",
     "waiting": "#64707d",
+    # parts of a model, as they keep activations
+    "norms": "#5d6b1d",
+    "attention": "#2070b4",
+    "s × s matrices": "#b83280",
+    "MLP": "#c2410c",
+    "experts": "#7c4db8",
+    "dropout masks": "#64707d",
+    "matrix products": "#0b7a5b",
+    "inputs of layers": "#0e7490",
+    "outside the layers": "#a3650a",
 }
 CYCLE = ("#2070b4", "#c2410c", "#0b7a5b", "#7c4db8", "#a3650a", "#b83280", "#0e7490", "#5d6b1d", "#64707d")
 # What exists only for a moment is drawn pale with a dashed edge.

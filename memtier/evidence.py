@@ -34,8 +34,11 @@ GROUPS = {
     "link": "Links",
     "node": "Nodes and racks",
     "compute": "Compute, dense bf16",
+    "data": "Training data: corpora, samples, what runs read",
+    "run": "Runs and what interrupted them",
     "price": "Prices",
     "energy": "Energy",
+    "software": "What software keeps for itself",
 }
 
 # Unit → (how many of the base unit it is, the base unit). GB is 10**9 bytes, GiB is 2**30, a small b is a bit.
@@ -50,7 +53,11 @@ UNITS: dict[str, tuple[float, str]] = {
     "IOPS": (1, "requests/s"),
     "requests/s": (1, "requests/s"),
     "DWPD": (1, "drive writes/day"),
-    **{unit: (1, unit) for unit in ("SMs", "GPUs", "CPUs", "nodes", "servers", "drives")},
+    **{unit: (1, unit) for unit in ("SMs", "GPUs", "CPUs", "nodes", "servers", "drives", "samples", "samples/s",
+                                   "failures")},
+    "days": (86400, "s"),
+    **{f"{words} {what}": (size, what) for words, size in (("billion", 10**9), ("trillion", 10**12))
+       for what in ("tokens", "samples")},
     "x": (1, "times"),
     "%": (0.01, "times"),
     "$": (1, "USD"),

@@ -39,8 +39,9 @@ def per_gpu(model, *, recipe, gpus=None, stage: int | None = None, layout: Layou
             rank: int | str = "max", padded: bool = False, gathered: bool = False) -> Inventory:
     """Training state on one GPU under ZeRO, before activations.
 
-    Give either gpus (one sharding group of that size) and stage, or a Layout. Stage 0 replicates everything, 1 shards
-    master weights and optimizer state, 2 also gradients, 3 also weights (arXiv:1910.02054).
+    Give either gpus (one sharding group of that size) and stage, or a Layout, whose tensor and pipeline must be 1.
+    Stage 0 replicates everything, 1 shards master weights and optimizer state, 2 also gradients, 3 also weights
+    (arXiv:1910.02054).
 
     A parameter count gives the average, P·b/W for what is sharded; gpus may then be a numpy array.
     A Model gives the rows that FSDP2 really puts on a rank: rank="max" (the fullest, rank 0), a rank's number,
@@ -268,6 +269,10 @@ def _sharding(gpus, stage, layout, arrays: bool):
                              "or gpus and a stage")
         if not isinstance(layout, Layout):
             raise ValueError(f"layout is {layout!r}; it must be a Layout")
+        for name in ("tensor", "pipeline"):
+            if getattr(layout, name) != 1:
+                raise ValueError(f"layout has {name}={getattr(layout, name)}; it must be 1: this divides one copy of the"
+                                 " state over data parallel GPUs only")
         return layout.shard, layout.zero
     if gpus is None or stage is None:
         raise ValueError(f"gpus is {gpus!r} and stage is {stage!r}; give both, or a layout")

@@ -9,6 +9,7 @@ from strategies import small_models
 
 from memtier import activations, models
 from memtier.lab import cells
+from memtier.layout import Layout
 
 LLAMA = "llama-3.1-8b"
 
@@ -113,7 +114,9 @@ def test_mixtures_of_experts_name_their_implementation():
     ({"stack": "flash"}, "stack is 'flash'"),
     ({"recompute": "half"}, "recompute is 'half'"),
     ({"dropout": 0.1}, "dropout is 0.1"),
-    ({"tensor": 2}, "tensor is 2"),
+    ({"layout": Layout(tensor=2)}, "layout has tensor=2; for stack 'hf-sdpa' it must be 1"),
+    ({"layout": Layout(pipeline=2)}, "layout has pipeline=2"),
+    ({"layout": 8}, "layout is 8; it must be a Layout"),
 ])
 def test_bad_arguments_are_named(change, message):
     with pytest.raises(ValueError, match=message):
@@ -189,7 +192,7 @@ def _layers(inventory, layers=96):
 def test_korthikanti_table_2(stack, recompute, factor, tensor):
     """arXiv:2205.05198, Table 2, with 5as/h = 80 for GPT-3."""
     sbh = 2048 * 12288
-    found = _layers(_gpt3(stack=stack, recompute=recompute, tensor=tensor))
+    found = _layers(_gpt3(stack=stack, recompute=recompute, layout=Layout(tensor=tensor)))
     assert found == pytest.approx(sbh * factor(tensor), rel=1e-12)
 
 
@@ -202,8 +205,8 @@ def test_korthikanti_selective_saves_seventy_percent():
 def test_megatron_takes_no_other_dtype():
     with pytest.raises(ValueError, match="dtype is 'fp32'"):
         _gpt3(stack="megatron", dtype="fp32")
-    with pytest.raises(ValueError, match="tensor is 7"):
-        _gpt3(stack="megatron", tensor=7)
+    with pytest.raises(ValueError, match="layout has tensor=7; it must divide the attention heads, which are 96"):
+        _gpt3(stack="megatron", layout=Layout(tensor=7))
 
 
 def test_the_five_term_estimate():

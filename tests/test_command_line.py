@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from memtier import models, optimizer_state
+from memtier import models, optimizer_state, training_data
 from memtier.__main__ import main
 
 SMALL = {"model_type": "llama", "vocab_size": 100, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1,
@@ -38,6 +38,17 @@ def test_checkpoint_time_at_a_rate_and_at_a_tier(capsys):
     assert json.loads(capsys.readouterr().out)["seconds to write"] == pytest.approx(0.98e12 / (64 * 10e9), rel=1e-3)
 
 
+def test_data_prints_the_corpus_and_what_a_run_reads(capsys):
+    asked = ["data", "--model", "llama-3.1-405b", "--tokens", "15e12", "--gpus", "16384", "--flops", "400e12", "--json"]
+    assert main(asked) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["corpus"]["total"] == 60 * 10**12
+    tokens = training_data.tokens_per_second("llama-3.1-405b", gpus=16384, flops=400e12)
+    assert printed["bytes a second"] == round(4 * tokens)
+    assert main(["data", "--model", "70e9", "--tokens", "1e9", "--vocabulary", "32000"]) == 0
+    assert "2,000,000,000" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("command", ["models", "tiers"])
 def test_the_lists_have_a_line_for_each_entry(command, capsys):
     assert main([command]) == 0
@@ -52,6 +63,10 @@ def test_the_lists_have_a_line_for_each_entry(command, capsys):
     ["train", "--model", "70e9", "--recipe", "magic"],
     ["train", "--model", "70e9", "--stage", "1", "--limit", "80 GB"],
     ["models", "--model", "70e9"],
+    ["data", "--model", "nobody-knows-me", "--tokens", "1e9"],
+    ["data", "--model", "llama-3.1-8b", "--tokens", "-1"],
+    ["data", "--model", "70e9", "--tokens", "1e9"],
+    ["data", "--model", "70e9", "--tokens", "1e9", "--vocabulary", "0"],
     ["tiers", "--rung", "tape"],
     ["checkpoint", "--model", "70e9", "--contents", "everything"],
 ])

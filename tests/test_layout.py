@@ -24,8 +24,9 @@ def test_five_rows_over_four_ranks():
     assert rows(5, 5, 3) == 1
 
 
-def test_world_is_replicas_times_shards():
+def test_world_is_the_product_of_all_ways_to_divide():
     assert Layout(replicate=8, shard=64, zero=3).world == 512
+    assert Layout(replicate=2, shard=3, tensor=8, sequence_parallel=True, pipeline=5).world == 240
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
@@ -33,6 +34,10 @@ def test_world_is_replicas_times_shards():
     ({"replicate": -2}, "replicate is -2"),
     ({"shard": 2.0}, "shard is 2.0"),
     ({"zero": 4}, "zero is 4; it must be one of 0, 1, 2, 3"),
+    ({"tensor": 0}, "tensor is 0; it must be a whole number, 1 or more"),
+    ({"pipeline": 1.5}, "pipeline is 1.5"),
+    ({"sequence_parallel": 1, "tensor": 2}, "sequence_parallel is 1; it must be True or False"),
+    ({"sequence_parallel": True}, "sequence_parallel is True and tensor is 1; it must be False, or tensor 2 or more"),
 ])
 def test_bad_layouts_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):

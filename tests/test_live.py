@@ -524,3 +524,7 @@ def test_where_ipywidgets_is_missing_the_page_form_still_shows(monkeypatch):
 
 def test_what_is_read_aloud_has_no_marks():
     assert plain("It is **4 GB**, says `units`.") == "It is 4 GB, says units."
+
+
+def test_no_explorer_and_no_question_share_a_name():
+    assert len(set(live.names())) == len(live.names())

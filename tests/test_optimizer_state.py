@@ -203,6 +203,8 @@ def test_a_frozen_base_is_never_written_and_never_crosses():
     ({"gpus": 8}, "give both, or a layout"),
     ({"gpus": 8, "stage": 3, "layout": Layout()}, "give a layout, or gpus and a stage"),
     ({"layout": "zero"}, "layout is 'zero'; it must be a Layout"),
+    ({"layout": Layout(tensor=8)}, "layout has tensor=8; it must be 1"),
+    ({"layout": Layout(pipeline=4)}, "layout has pipeline=4; it must be 1"),
     ({"gpus": 8, "stage": 3, "rank": 2}, "rank is 2; it must be one of max, average"),
     ({"gpus": 8, "stage": 3, "gathered": True}, "gathered is True; the size of a layer is not known"),
     ({"gpus": 8, "stage": 3, "padded": True}, "padded is True"),

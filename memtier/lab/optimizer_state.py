@@ -136,51 +136,51 @@ def mixed_precision_step(config=None, *, recipe: str = "bf16-adam", tokens: int 
     return Step(plan.name, tuple(listed), loss)
 
 
-class Lion(torch.optim.Optimizer):
+class _ByTensor(torch.optim.Optimizer):
+    """An optimizer that says only how one tensor is updated."""
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self.update(p, self.state[p], group)
+
+
+class Lion(_ByTensor):
     """Lion in its few lines: one momentum, and a step by the sign (Chen et al., 2023, arXiv:2302.06675, alg. 2)."""
 
     def __init__(self, params, lr: float = 1e-4, betas=(0.9, 0.99), weight_decay: float = 0.01):
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
 
-    @torch.no_grad()
-    def step(self):
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                momentum = self.state[p].setdefault("exp_avg", torch.zeros_like(p))
-                first, second = group["betas"]
-                direction = momentum.mul(first).add(p.grad, alpha=1 - first).sign_()
-                p.mul_(1 - group["lr"] * group["weight_decay"]).add_(direction, alpha=-group["lr"])
-                momentum.mul_(second).add_(p.grad, alpha=1 - second)
+    def update(self, p, state: dict, group: dict) -> None:
+        momentum = state.setdefault("exp_avg", torch.zeros_like(p))
+        first, second = group["betas"]
+        direction = momentum.mul(first).add(p.grad, alpha=1 - first).sign_()
+        p.mul_(1 - group["lr"] * group["weight_decay"]).add_(direction, alpha=-group["lr"])
+        momentum.mul_(second).add_(p.grad, alpha=1 - second)
 
 
-class ShortMomentsAdamW(torch.optim.Optimizer):
+class ShortMomentsAdamW(_ByTensor):
     """AdamW that keeps its two moments in bf16 and computes in fp32, as DeepSeek-V3 does (arXiv:2412.19437, 3.3)."""
 
     def __init__(self, params, lr: float = 1e-3, betas=(0.9, 0.95), eps: float = 1e-8, weight_decay: float = 0.1):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
-    @torch.no_grad()
-    def step(self):
-        for group in self.param_groups:
-            for p in group["params"]:
-                if p.grad is None:
-                    continue
-                state = self.state[p]
-                if not state:
-                    state["step"] = torch.tensor(0.0)
-                    state["exp_avg"] = torch.zeros_like(p, dtype=torch.bfloat16)
-                    state["exp_avg_sq"] = torch.zeros_like(p, dtype=torch.bfloat16)
-                state["step"] += 1
-                steps, (first, second) = state["step"].item(), group["betas"]
-                mean = state["exp_avg"].float().mul_(first).add_(p.grad, alpha=1 - first)
-                square = state["exp_avg_sq"].float().mul_(second).add_(p.grad.square(), alpha=1 - second)
-                spread = square.div(1 - second**steps).sqrt_().add_(group["eps"])
-                p.mul_(1 - group["lr"] * group["weight_decay"])
-                p.sub_(mean.div(1 - first**steps).div_(spread), alpha=group["lr"])
-                state["exp_avg"].copy_(mean)
-                state["exp_avg_sq"].copy_(square)
+    def update(self, p, state: dict, group: dict) -> None:
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state["exp_avg"] = torch.zeros_like(p, dtype=torch.bfloat16)
+            state["exp_avg_sq"] = torch.zeros_like(p, dtype=torch.bfloat16)
+        state["step"] += 1
+        steps, (first, second) = state["step"].item(), group["betas"]
+        mean = state["exp_avg"].float().mul_(first).add_(p.grad, alpha=1 - first)
+        square = state["exp_avg_sq"].float().mul_(second).add_(p.grad.square(), alpha=1 - second)
+        spread = square.div(1 - second**steps).sqrt_().add_(group["eps"])
+        p.mul_(1 - group["lr"] * group["weight_decay"])
+        p.sub_(mean.div(1 - first**steps).div_(spread), alpha=group["lr"])
+        state["exp_avg"].copy_(mean)
+        state["exp_avg_sq"].copy_(square)
 
 
 def _plan(recipe, sharded: bool) -> recipes.Recipe:
@@ -395,7 +395,7 @@ def fsdp_step(world: int = 2, config=None, *, recipe: str = "bf16-adam", replica
 
 
 def fsdp_steps(jobs: list[dict], *, timeout: float = 300) -> list[tuple[Rank, ...]]:
-    """Several fsdp_step one after the other, sparing the imports of all but the first.
+    """Several fsdp_step one after the other; those of the same world by the same processes, and all import only once.
 
     jobs: fsdp_step's arguments but timeout, each a dict; what is left out has fsdp_step's default.
     """
@@ -456,12 +456,12 @@ def _kill_group(process: subprocess.Popen) -> None:
     process.wait()
 
 
-def _rank(job: dict) -> dict:
-    """One rank's work, as a dict that JSON can carry."""
+def _rank(jobs: list[dict]) -> list[dict]:
+    """One rank's work for jobs of one world, as dicts that JSON can carry."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=120))
     try:
-        return _to_json(_measure_rank(**job))
+        return [_to_json(_measure_rank(**job)) for job in jobs]
     finally:
         dist.destroy_process_group()
 
@@ -534,16 +534,16 @@ def _from_json(data: dict) -> Rank:
                 Inventory.from_dict(data["storage"]), data["gathered"])
 
 
-def _launch(job: dict) -> list[dict]:
-    """Start the job's processes with torchrun's own launcher, on a free port of this machine; their answers."""
+def _launch(world: int, jobs: list[dict]) -> list[list[dict]]:
+    """Start `world` processes with torchrun's own launcher, on a free port of this machine; each job's ranks."""
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     settings = LaunchConfig(
-        min_nodes=1, max_nodes=1, nproc_per_node=job["world"], run_id=f"memtier-{os.getpid()}", max_restarts=0,
+        min_nodes=1, max_nodes=1, nproc_per_node=world, run_id=f"memtier-{os.getpid()}", max_restarts=0,
         rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:0", local_addr="127.0.0.1", monitor_interval=0.1,
         start_method="forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn")
-    answers = elastic_launch(settings, _rank)(job)
-    return [answers[rank] for rank in sorted(answers)]
+    answers = elastic_launch(settings, _rank)(jobs)
+    return [list(ranks) for ranks in zip(*(answers[rank] for rank in sorted(answers)), strict=True)]
 
 
 def _share_imports(jobs: list[dict]) -> None:
@@ -558,15 +558,18 @@ def _share_imports(jobs: list[dict]) -> None:
 
 def _main(arguments: list[str]) -> None:
     if "LOCAL_RANK" in os.environ:  # started by torchrun: this is one rank of one job
-        rank = _rank(_DEFAULT_JOB | {"world": int(os.environ["WORLD_SIZE"]), "config": SMALL})
+        (rank,) = _rank([_DEFAULT_JOB | {"world": int(os.environ["WORLD_SIZE"]), "config": SMALL}])
         print(f"{_from_json(rank).held}\n", flush=True)
         return
     asked, answered = map(Path, arguments)
     torch.set_num_threads(1)
     jobs = json.loads(asked.read_text(encoding="utf-8"))
     _share_imports(jobs)
-    results = [_launch(job) for job in jobs]
-    answered.write_text(json.dumps(results), encoding="utf-8")
+    results = {}
+    for world in sorted({job["world"] for job in jobs}):
+        numbers = [number for number, job in enumerate(jobs) if job["world"] == world]
+        results |= zip(numbers, _launch(world, [jobs[number] for number in numbers]), strict=True)
+    answered.write_text(json.dumps([results[number] for number in range(len(jobs))]), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,118 @@
+"""Explorer of checkpoints: versions on their way down the tiers, what waits for them, and what piles up."""
+
+from memtier import checkpoints, drawing, models, tiers, units
+from memtier.checkpoints import Stage
+from memtier.drawing import Axis
+from memtier.live.controls import Choice, ModelChoice, Slider
+from memtier.live.explorer import Explorer, Prediction, View
+
+SEVENTY = 70_000_000_000  # parameters; the round number of the course's tables
+PER_NODE = 8  # GPUs, each with its own way into the node's memory
+LOCAL, SHARED = "local NVMe", "shared storage"
+HOURS = tuple(3600 * hours for hours in (0.5, 1, 2, 4, 8, 12, 24))
+INTERVALS = (10, 15, 20, 30, 45, *(60 * m for m in (1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120)))
+LINK = tiers.link("pcie5-x16")
+SHOWN = 8  # saves that the timeline follows
+
+
+def _followed(interval, shared, keep, model, local, nodes, asynchronous, hours):
+    """Bytes of one version, and the Drain of the run."""
+    nbytes = checkpoints.inventory(model, recipe="bf16-adam").total
+    stages = [Stage(LOCAL, checkpoints.write_time(nbytes, to=local, writers=nodes)),
+              Stage(SHARED, checkpoints.write_time(nbytes, to=shared))]
+    snapshot = tiers.transfer_time(nbytes, LINK.rate, streams=PER_NODE * nodes) if asynchronous else 0.0
+    return nbytes, checkpoints.drain(interval=interval, stages=stages, duration=hours, snapshot=snapshot,
+                                     asynchronous=asynchronous, keep=keep)
+
+
+def _unsafe(run, at: float) -> int:
+    """Versions that at this time are frozen and neither in the shared tier nor passed over."""
+    newest = run.newest(SHARED, at)
+    return sum(saved <= at for saved in run.saves[0 if newest is None else newest + 1:])
+
+
+def _drain(guess=None, **values) -> View:
+    nbytes, run = _followed(**values | {"model": models.resolve(values["model"])})
+    hours, interval, time = values["hours"], values["interval"], units.format_time
+    if not run.saves:
+        return View(drawing.timeline([("the job", [("work", 0, hours)])], "No save yet", "The first is still to come."),
+                    f"The first save is due after {time(interval)}; the run has lasted {time(hours)}.")
+    finished = sum(span.end <= hours for span in run.written[SHARED])
+    behind = _unsafe(run, hours)
+    stalled = run.stalled / hours
+    takes = {name: spans[0].end - spans[0].start for name, spans in run.written.items() if spans}
+    shared = f"{time(takes[SHARED])} each" if SHARED in takes else "none begun"
+    say = (f"In {time(hours)} the job saved {len(run.saves):,} times {units.format_bytes(nbytes)} and waited "
+           f"{100 * stalled:.2g} % of its time. {SHARED.capitalize()}, {shared}, finished {finished:,}; "
+           f"{behind:,} newer ones, {units.format_bytes(behind * nbytes)}, are not there yet. Lose every node now, and "
+           f"{time(run.at_risk(SHARED, hours))} of work are gone; lose none of their drives, and it is "
+           f"{time(run.at_risk(LOCAL, hours))}.")
+    window = min(hours, SHOWN * interval + max(takes.values()))
+    lanes = [("the job waits", [(f"save {n}", saved, stall) for n, (saved, stall) in
+                                enumerate(zip(run.saves, run.stalls, strict=True), 1) if saved <= window and stall])]
+    lanes += [(name, [(f"save {span.version + 1}", span.start, span.end - span.start) for span in spans
+                      if span.start <= window][:SHOWN]) for name, spans in run.written.items()]
+    first = drawing.timeline(lanes, f"The first {time(window)}", say)
+    times = [hours * n / 60 for n in range(61)]
+    most = max(2, *(_unsafe(run, at) for at in times))
+    curve = drawing.lines(
+        [("not in shared storage", [(at, _unsafe(run, at) * nbytes) for at in times])],
+        Axis("time", 0, hours, time, log=False), Axis("bytes", 0, most * nbytes * 1.1, units.format_bytes, log=False),
+        "What shared storage does not have yet", say,
+        points=[("now", hours, behind * nbytes)],
+        guess=guess and (hours, min(guess, most * nbytes * 1.1), f"your guess: {units.format_bytes(guess)}"),
+        height=220)
+    return View((first, curve), say, _note(run, values))
+
+
+def _note(run, values) -> str:
+    if not values["asynchronous"]:
+        return ("The job waits until the local drives have the whole version. Asynchronous saving lets it wait for the "
+                "copy into CPU memory alone.")
+    if any(run.skipped.values()):
+        return (f"{SHARED.capitalize()} passed over {run.skipped[SHARED]:,} older versions for newer ones: its queue "
+                "stays short, and what it has is never much older than one of its writes.")
+    return (f"The job waits for the copy into CPU memory ({LINK.title}, {PER_NODE} GPUs a node); everything below goes "
+            "on behind it.")
+
+
+drain = Explorer(
+    name="checkpoints.drain",
+    title="Saves on their way down",
+    intro="Each save is frozen in CPU memory, written to the nodes' own drives, then drained to shared storage.",
+    controls=(
+        Slider("interval", "Work between two saves", INTERVALS[0], INTERVALS[-1], 600, INTERVALS, "s"),
+        Slider("shared", "Shared storage takes, all nodes together", 1e9, 7e12, 20e9, "log", "bytes/s"),
+        Choice("keep", "When shared storage falls behind", {"all": "it writes every version", "newest":
+                                                            "it passes over the older ones"}, "all"),
+        Choice("asynchronous", "The job waits for", {True: "the copy into CPU memory", False: "the local drives"}, True,
+               more=True),
+        Slider("local", "A node's drives take", 1e9, 60e9, 30e9, "log", "bytes/s", more=True),
+        Slider("nodes", "Nodes", 1, 4096, 64, tuple(2**n for n in range(13)), "count", more=True),
+        ModelChoice("model", "Model", SEVENTY, more=True),
+        Slider("hours", "How long the run has lasted", HOURS[0], HOURS[-1], 3600, HOURS, "s", more=True),
+    ),
+    more="More: what the job waits for, drives, nodes, model, length of the run",
+    view=_drain,
+    presets={
+        "every 10 minutes": {},
+        "every 30 s": {"interval": 30},
+        "every 30 s, older ones passed over": {"interval": 30, "keep": "newest"},
+        "every 30 s above 500 GB/s": {"interval": 30, "shared": 500e9},
+        "the job waits for the drives": {"interval": 30, "asynchronous": False},
+    },
+    predict=Prediction(
+        "A 70B run saves its 980 GB every **30 seconds**. To the nodes' own drives that takes half a second. Shared "
+        "storage at 20 GB/s takes 49 s. After an hour, how many bytes does it not have yet?",
+        truth=lambda values: _behind(values),
+        values={"interval": 30, "shared": 20e9, "keep": "all", "asynchronous": True, "local": 30e9, "nodes": 64,
+                "model": SEVENTY, "hours": 3600},
+        low=1e9, high=1e15, unit="bytes",
+        lesson="Every save looks free, and the queue behind it grows by two versions every five: writing faster "
+               "than the slowest tier only moves the wait."),
+)
+
+
+def _behind(values) -> float:
+    nbytes, run = _followed(**{control.name: values[control.name] for control in drain.controls})
+    return _unsafe(run, values["hours"]) * nbytes
