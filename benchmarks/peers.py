@@ -96,7 +96,7 @@ def parameters(peer: str, model: Model) -> float | None:
 
 
 def _eleuther_parameters(model):
-    """Two embeddings, as many positions as the longest sequence, two matrices a feed-forward layer unless told three."""
+    """Two embeddings, as many positions as the longest sequence; two matrices a feed-forward layer, three if gated."""
     if not _plain(model):
         return None
     h, L, matrices = model.hidden, model.layers, 3 if _gated(model) else 2
@@ -126,11 +126,11 @@ def _megatron_parameters(model):
 
 
 def _ultra_scale_parameters(model):
-    """12h² + 13h a layer, a tied embedding, and as many positions as the longest sequence."""
+    """12h² + 13h a layer, a tied embedding, and a position for each token of a sequence, here 1,024."""
     if not _plain(model):
         return None
     h = model.hidden
-    return h * (model.vocab + model.positions) + model.layers * (12 * h * h + 13 * h) + 2 * h
+    return h * (model.vocab + min(1024, model.positions)) + model.layers * (12 * h * h + 13 * h) + 2 * h
 
 
 _PARAMETERS = {"EleutherAI": _eleuther_parameters, "Megatron": _megatron_parameters,

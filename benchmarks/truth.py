@@ -1,10 +1,10 @@
 """What torch itself says of each case: parameters, training state, KV cache and saved activations, in bytes and counts.
 
-Full-size models are made of fake tensors, which have shapes and storages but no memory; small ones of real tensors.
+Full-size models are made of tensors that have shapes and storages but no memory (meta for parameters and state, fake
+tensors where a forward pass runs); small ones run on real tensors.
 """
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 from memtier.lab import activations, kv_cache
@@ -24,7 +24,7 @@ def state(config: dict, *, recipe: str) -> int:
     dtype = {"bf16-adam": torch.bfloat16, "fp32-adam": torch.float32}[recipe]
     keys = dict(config)
     settings = CONFIG_MAPPING[keys.pop("model_type")](**keys)
-    with FakeTensorMode():
+    with torch.device("meta"):
         weights = list(AutoModelForCausalLM.from_config(settings, dtype=dtype).to(dtype).parameters())
         gradients = [torch.zeros_like(weight) for weight in weights]
         updated = weights

@@ -1,6 +1,7 @@
 """The command line: the formulas for your own model and machines.
 
     python -m memtier train --model llama-3.1-70b --gpus 64 --stage 3 --limit "80 GB"
+    python -m memtier serve --model llama-3.1-70b --context 8192 --users 32 --accelerator h100-sxm
     python -m memtier checkpoint --model my-model/config.json --to "20 GB/s"
     python -m memtier data --model llama-3.1-8b --tokens 15e12 --gpus 64 --flops 400e12
     python -m memtier models
@@ -11,14 +12,27 @@
 
 import argparse
 import json
+import math
 import sys
 
-from memtier import __version__, checkpoints, models, optimizer_state, recipes, tiers, training_data, units
+from memtier import (
+    __version__,
+    activations,
+    checkpoints,
+    kv_cache,
+    models,
+    optimizer_state,
+    recipes,
+    tiers,
+    training_data,
+    units,
+    weights,
+)
 from memtier.inventory import Inventory
 
 
 def _train(options) -> dict:
-    """State of one copy, then of one GPU when --gpus is given, and the GPUs needed when --limit is."""
+    """State of one copy; of one GPU with --gpus; the GPUs needed with --limit; one GPU's activations with --sequence."""
     answers = {"one copy": optimizer_state.inventory(options.model, recipe=options.recipe)}
     if options.gpus is not None:
         answers["one GPU"] = optimizer_state.per_gpu(options.model, recipe=options.recipe, gpus=options.gpus,
@@ -26,6 +40,32 @@ def _train(options) -> dict:
     if options.limit is not None:
         answers["GPUs needed"] = optimizer_state.gpus_needed(options.model, recipe=options.recipe, stage=options.stage,
                                                              limit=options.limit, gathered=options.gathered)
+    if options.sequence is not None:
+        how = {"batch": options.batch, "sequence": options.sequence, "recompute": options.recompute,
+               "stack": options.stack or activations.stacks(options.model)[0]}
+        answers["activations kept"] = activations.saved(options.model, **how)
+        if how["stack"] not in activations.MEGATRON:
+            answers["activations at the fullest moment"] = activations.peak(options.model, **how)
+    return answers
+
+
+def _serve(options) -> dict:
+    """Weights and KV cache of --users with --context tokens each, the GPUs that hold them, and the fastest decoding."""
+    accelerator = tiers.accelerator(options.accelerator)
+    limit = accelerator.memory.capacity if options.limit is None else options.limit
+    held = weights.inventory(options.model, dtype=options.dtype)
+    one = kv_cache.inventory(options.model, sequence=options.context, dtype=options.kv_dtype)
+    cache = kv_cache.inventory(options.model, batch=options.users, sequence=options.context, dtype=options.kv_dtype)
+    weights.gpus_needed(options.model, limit=limit, headroom=options.headroom)  # refuses a headroom that leaves no room
+    needed = math.ceil((held.total + cache.total) / (limit * (1 - options.headroom)))
+    gpus = needed if options.gpus is None else options.gpus
+    fit = kv_cache.users(options.model, limit=limit, headroom=options.headroom, gpus=gpus, sequence=options.context,
+                         dtype=options.kv_dtype, weights_dtype=options.dtype)
+    answers = {"weights": held, "KV cache": cache, "GPUs needed": needed, "GPUs": gpus, "users that fit": fit}
+    if fit >= options.users:
+        step = weights.decode(options.model, accelerator=accelerator, batch=options.users, gpus=gpus,
+                              dtype=options.dtype, kv=one.total)
+        answers |= {"tokens a second, at most": round(step.tokens_per_second), "bound by": step.bound}
     return answers
 
 
@@ -96,6 +136,20 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--stage", type=int, default=3, help="ZeRO stage, 0 to 3 (default 3)")
     train.add_argument("--gathered", action="store_true", help="add what stage 3 gathers while a layer runs")
     train.add_argument("--limit", type=units.parse_bytes, help='bytes a GPU may use, such as "80 GB"')
+    train.add_argument("--sequence", type=int, help="tokens of a sequence: add activations")
+    train.add_argument("--batch", type=int, default=1, help="sequences on one GPU (default 1)")
+    train.add_argument("--stack", help=f"one of {', '.join(activations.STACKS)}")
+    train.add_argument("--recompute", default="none", help=f"one of {', '.join(activations.RECOMPUTE)}")
+    serve = command("serve", _serve)
+    serve.add_argument("--model", required=True, help="a known name or a config.json")
+    serve.add_argument("--context", type=int, required=True, help="tokens of each user's sequence")
+    serve.add_argument("--users", type=int, default=1, help="sequences at once (default 1)")
+    serve.add_argument("--accelerator", default="h100-sxm", help=f"one of {', '.join(tiers.accelerators())}")
+    serve.add_argument("--gpus", type=int, help="GPUs there are; as many as needed if left out")
+    serve.add_argument("--limit", type=units.parse_bytes, help='bytes a GPU may use, such as "80 GB"; or all it has')
+    serve.add_argument("--headroom", type=float, default=0.1, help="share of it to keep free (default 0.1)")
+    serve.add_argument("--dtype", default="bf16", help="format of the weights")
+    serve.add_argument("--kv-dtype", default="bf16", help="format of the KV cache")
     checkpoint = state(command("checkpoint", _checkpoint))
     checkpoint.add_argument("--contents", default="resumable", help="resumable or weights")
     checkpoint.add_argument("--to", type=_rate_or_tier, help='a rate such as "20 GB/s", or a tier\'s name')

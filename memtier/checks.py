@@ -3,6 +3,7 @@
 `positive`, `not_negative`, `fraction` and `at_most` also take numpy arrays, so that smooth formulas can be swept.
 """
 
+import json
 import math
 from collections.abc import Iterable
 
@@ -71,4 +72,16 @@ def one_of(name: str, value, allowed: Iterable):
     allowed = tuple(allowed)
     if isinstance(value, bool) or not any(value == each for each in allowed):
         raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(str(each) for each in allowed)}")
+    return value
+
+
+def json_object(name: str, text: str, shown: str | None = None) -> dict:
+    """Return the object that a JSON text holds. shown: what to name in the text's place, such as its file."""
+    given = f"{name} is {text[:60] if shown is None else shown!r}"
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{given}; it must be JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{given}; it must be a JSON object, in braces")
     return value

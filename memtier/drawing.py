@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 
 from memtier import checks, units
 
@@ -188,7 +189,8 @@ def _names(inventories: Sequence[Mapping[str, float]]) -> list[str]:
 
 def _segment(x: float, y: float, width: float, height: float, name: str, order: int) -> str:
     shade = colour(name, order)
-    look = f'fill="{shade}" stroke="{_GAP}"'
+    rim = "" if height >= 8 else f' stroke-width="{height / 8:.2g}"'  # else a thin part would be all rim
+    look = f'fill="{shade}" stroke="{_GAP}"{rim}'
     if name in PASSING:
         look = f'fill="{shade}" fill-opacity=".18" stroke="{shade}" stroke-width="1.5" stroke-dasharray="4 3"'
     return f'<rect x="{_percent(x)}" y="{y:g}" width="{_percent(width)}" height="{height:g}" {look}/>'
@@ -249,6 +251,7 @@ def bars(rows: Sequence[tuple[str, Mapping[str, float]]], title: str, descriptio
     names = _names([parts for _, parts in rows])
     y = top = 19 * len(marks) + 8
     out = leads = words = ""
+    crossed = [axis.at(mark[0]) for mark in marks]  # no line strikes an amount through: it stands beside the line
     for (label, parts), total in zip(rows, totals, strict=True):
         lead, more = _lead(label, say(total), y + 14)
         leads, y = leads + lead, y + more
@@ -258,8 +261,10 @@ def bars(rows: Sequence[tuple[str, Mapping[str, float]]], title: str, descriptio
                 continue
             x, width = axis.at(start), axis.at(start + value) - axis.at(start)
             out += _segment(x, y + 22, width, 28, name, names.index(name))
-            if width > 0.17:
-                words += _inside(x + width / 2, y + 41, say(value), name, names.index(name))
+            cuts = [x, *sorted(place for place in crossed if x < place < x + width), x + width]
+            left, right = max(pairwise(cuts), key=lambda ends: ends[1] - ends[0])
+            if right - left > 0.17:
+                words += _inside((left + right) / 2, y + 41, say(value), name, names.index(name))
             start += value
         y += 64
     out += _line(0, top + 18, 0, y - 10, 'stroke-opacity=".5"') + _mark_lines(marks, axis, top, y - 8)
@@ -350,8 +355,10 @@ def lines(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], x: Axis, 
     def down(value):
         return top + (1 - y.at(value)) * height
 
+    taken = [(x.at(a), down(b)) for _, curve in series for a, b in curve]  # where something is drawn
     for place, text in y.marks():
         level = top + (1 - place) * height
+        taken.append((0, level - 8))
         out += _line(0, level, 1, level, _GRID) + _text(0, level - 4, text, extra=_MUTED)
     if limit is not None:
         level = down(limit[0])
@@ -370,19 +377,25 @@ def lines(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], x: Axis, 
     if strong is not None:
         ends = [(name, *((x.at(a), down(b)) for a, b in curve[-2:])) for name, curve in series]
         out += _over(_end_labels(ends, strong))
-    if limit is not None:
-        out += _over(_text(1, down(limit[0]) + 15, limit[1], "end", ' font-size="13" font-weight="600"'))
+        taken += [(place, level - 8) for _, *_, (place, level) in ends]
+    named = ""
     for order, (name, a, b) in enumerate(points):
         place, level = x.at(a), down(b)
         shade = colour(name, order + len(series))
         beside = level - 12 if order == 0 and level > top + 24 else level + 22
+        taken += [(place, level), *_reach(place, beside)]
         words = _text(place, beside, f"{name}: {y.say(b)}", _anchor(place), ' font-weight="600"')
-        out += _dot(place, level, shade, order) + _over(words)
+        named += _dot(place, level, shade, order) + _over(words)
     if guess is not None:
         place, level = x.at(guess[0]), down(guess[1])
-        out += (f'<svg aria-hidden="true" x="{_percent(place)}" y="{level:g}" overflow="visible">'
+        taken += [(place, level), *_reach(place, level + 24)]
+        named += (f'<svg aria-hidden="true" x="{_percent(place)}" y="{level:g}" overflow="visible">'
                 f'<path d="M0-8 8 0 0 8-8 0Z" fill="{_GAP}" stroke="currentColor" stroke-width="2"/></svg>')
-        out += _over(_text(place, level + 24, guess[2], _anchor(place), ' font-size="13"'))
+        named += _over(_text(place, level + 24, guess[2], _anchor(place), ' font-size="13"'))
+    if limit is not None:
+        place, level = _free_place(down(limit[0]), top, taken)
+        out += _over(_text(place, level, limit[1], _anchor(place), ' font-size="13" font-weight="600"'))
+    out += named
     rows = [(name, x.say(a), y.say(b)) for name, curve in series for a, b in _sample(curve)]
     rows += [(name, x.say(a), y.say(b)) for name, a, b in points]
     rows += [(guess[2], x.say(guess[0]), y.say(guess[1]))] if guess else []
@@ -390,6 +403,23 @@ def lines(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], x: Axis, 
                    for order, (name, _) in enumerate(series)) if len(series) > 1 and strong is None else ()
     return Figure(title, description, ("", x.label, y.label), tuple(rows),
                   _svg(bottom + (40 if x.label else 22), out, title, description), legend)
+
+
+def _reach(place: float, level: float) -> list[tuple[float, float]]:
+    """Both ends of a text of some twenty letters, half a phone's width."""
+    start = place - 0.5 * {"start": 0, "middle": 0.5, "end": 1}[_anchor(place)]
+    return [(start, level - 4), (start + 0.25, level - 4), (start + 0.5, level - 4)]
+
+
+def _free_place(level: float, top: float, taken: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Where the words of a line across stand, at its right or left end, below or above: where the least is drawn."""
+    places = [(1, level + 15), (1, level - 6), (0, level - 6), (0, level + 15)]
+
+    def struck(place):
+        low, high = (place[0] - 0.5, place[0] + 0.5)
+        return sum(low < x < high and place[1] - 14 < y < place[1] + 4 for x, y in taken) + (place[1] < top)
+
+    return min(places, key=struck)
 
 
 def _end_labels(ends: Sequence[tuple], strong: str) -> str:
@@ -465,19 +495,20 @@ def grid(gpus: Sequence[tuple[str, Mapping[str, float]]], title: str, descriptio
     totals = [sum(parts.values()) for _, parts in gpus]
     full = limit[0] if limit else max(totals) or 1
     names = _names([parts for _, parts in gpus])
-    across, cell, height = 8, 0.115, 56
+    across, cell, height = 8, 0.115, 96  # an eighth of a cell in four parts can still be told apart
     out = ""
     for number, (label, parts) in enumerate(gpus[:most]):
         x, y = (number % across) / across, (number // across) * (height + 24) + 4
-        level = y + height
+        level, held = y + height, ""
         for name, value in parts.items():
             tall = min(value / full * height, level - y)
             if tall > 0:
                 level -= tall
-                out += _segment(x, level, cell, tall, name, names.index(name))
+                held += _segment(x, level, cell, tall, name, names.index(name))
         over = sum(parts.values()) > full
-        out += (f'<rect x="{_percent(x)}" y="{y}" width="{_percent(cell)}" height="{height}" fill="none" '
+        rim = (f'<rect x="{_percent(x)}" y="{y}" width="{_percent(cell)}" height="{height}" fill="none" '
                 f'stroke="currentColor" stroke-opacity="{1 if over else 0.45}" stroke-width="{3 if over else 1}"/>')
+        out += held + rim if over else rim + held  # a rim above a thin part would hide it
         out += _text(x + cell / 2, y + height + 15, label + (" over" if over else ""), "middle", _MUTED)
     bottom = -(-min(len(gpus), most) // across) * (height + 24) + 4
     words = [f"A full cell is {limit[1]}."] if limit else []

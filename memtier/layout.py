@@ -42,8 +42,8 @@ class Layout:
         if not isinstance(self.sequence_parallel, bool):
             raise ValueError(f"sequence_parallel is {self.sequence_parallel!r}; it must be True or False")
         if self.sequence_parallel and self.tensor == 1:
-            raise ValueError("sequence_parallel is True and tensor is 1; it must be False, or tensor 2 or more: the GPUs"
-                             " that share a layer divide the sequence")
+            raise ValueError("sequence_parallel is True and tensor is 1; it must be False, or tensor 2 or more: the"
+                             " GPUs that share a layer divide the sequence")
 
     @property
     def world(self) -> int:

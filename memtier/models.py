@@ -873,17 +873,8 @@ def _load(path: str | os.PathLike) -> tuple[dict, str]:
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path no system takes
         reason = getattr(error, "strerror", None) or "it is not text"
         raise ValueError(f"config is {str(path)!r}; it must be a config.json that can be read: {reason}") from None
-    return _parse(text, str(path)), file.resolve().parent.name if file.name == "config.json" else file.stem
-
-
-def _parse(text: str, what: str) -> dict:
-    try:
-        config = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"config is {what!r}; it must be JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise ValueError(f"config is {what!r}; it must be a JSON object, as a config.json is")
-    return config
+    called = file.resolve().parent.name if file.name == "config.json" else file.stem
+    return checks.json_object("config", text, str(path)), called
 
 
 def from_config(config: Mapping | str | os.PathLike, name: str | None = None) -> Model:
@@ -957,7 +948,7 @@ def resolve(model: "Model | str | Mapping | os.PathLike | float") -> Model | int
         return _count(model)
     text = model.strip()
     if text.startswith("{"):
-        return from_config(_parse(text, _shown(text)))
+        return from_config(checks.json_object("config", text))
     if count := _COUNT.fullmatch(text):
         return _count(Fraction(count[1]) * _SCALES[count[2].lower()])
     if text not in names() and (text.endswith(".json") or os.path.exists(text)):

@@ -271,8 +271,8 @@ def _sharding(gpus, stage, layout, arrays: bool):
             raise ValueError(f"layout is {layout!r}; it must be a Layout")
         for name in ("tensor", "pipeline"):
             if getattr(layout, name) != 1:
-                raise ValueError(f"layout has {name}={getattr(layout, name)}; it must be 1: this divides one copy of the"
-                                 " state over data parallel GPUs only")
+                raise ValueError(f"layout has {name}={getattr(layout, name)}; it must be 1: this divides one copy of"
+                                 " the state over data parallel GPUs only")
         return layout.shard, layout.zero
     if gpus is None or stage is None:
         raise ValueError(f"gpus is {gpus!r} and stage is {stage!r}; give both, or a layout")

@@ -118,7 +118,7 @@ def read(source) -> OwnLadder:
     Raises ValueError, in one sentence, where that is not a ladder this version reads, or no file that can be read.
     """
     data = _load(source)
-    if not isinstance(data, dict) or data.get("memtier") != "own-ladder":
+    if data.get("memtier") != "own-ladder":
         raise ValueError('source is not a measured ladder; it must be JSON with "memtier": "own-ladder", as '
                          "`python -m memtier.lab.tiers --out my-ladder.json` writes it")
     if data.get("version") != VERSION:
@@ -143,10 +143,7 @@ def _load(source):
             raise ValueError(f"source is {str(source)[:60]!r}; it is neither JSON nor a text file") from None
     else:
         raise ValueError(f"source is {source!r}; it must be a path, JSON text or a dict")
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"source is not JSON: {error}") from None
+    return checks.json_object("source", text)
 
 
 def _rows(kind, data: dict, key: str):

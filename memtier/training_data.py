@@ -260,12 +260,12 @@ def stall_fraction(step, load, *, depth: int = 0) -> float:
 def cache_hits(share: float, *, policy: str = "lru") -> float:
     """The share of reads that a cache of part of the set answers, from the second epoch on.
 
-    share: c, the cached part of the set, 0 to 1. policy:
-    "lru"         the least recently used leaves first, and each epoch has a new order: c + (1 − c) · ln(1 − c). A piece
-                  read at x of one epoch and y of the next (both uniform) is still there when 1 − x · (1 − y) ≤ c, the
+    share: φ, the cached part of the set, 0 to 1. policy:
+    "lru"         the least recently used leaves first, and each epoch has a new order: φ + (1 − φ) · ln(1 − φ). A piece
+                  read at x of one epoch and y of the next (both uniform) is still there when 1 − x · (1 − y) ≤ φ, the
                   share of the set read in between.
     "same order"  the same cache, the same order every epoch: none, since each piece leaves just before it is needed.
-    "pinned"      what is in stays, nothing takes its place: c (Mohan et al., arXiv:2007.06775, call it MinIO).
+    "pinned"      what is in stays, nothing takes its place: φ (Mohan et al., arXiv:2007.06775, call it MinIO).
     Raises ValueError naming argument, value and what is allowed.
 
     >>> round(cache_hits(0.5), 3)

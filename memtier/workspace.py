@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from memtier import checks, evidence, models, recipes, units
+from memtier import checks, evidence, models, optimizer_state, recipes, units
 from memtier.inventory import Inventory
 from memtier.models import Model
 from memtier.recipes import Recipe
@@ -85,14 +85,14 @@ class Job:
     update: str
 
     @property
-    def mine(self) -> int:
-        """Parameters whose state this GPU updates, as an average."""
-        return -(-self.model.parameters // self.gpus)
+    def trained(self) -> tuple[int, ...]:
+        """Elements of each tensor that is trained."""
+        return tuple(tensor.numel for tensor, trained in self.recipe.tensors(self.model) if trained)
 
     @property
-    def largest(self) -> int:
-        """Elements of the largest tensor."""
-        return max(tensor.numel for tensor in self.model.tensors())
+    def mine(self) -> int:
+        """Trained parameters whose state this GPU holds, as an average."""
+        return -(-sum(self.trained) // self.gpus)
 
 
 @dataclass(frozen=True)
@@ -132,14 +132,14 @@ def _autocast(job: Job) -> int:
 
 def _accumulation(job: Job) -> int:
     """A gradient that waits to be added to the one before: of the largest tensor."""
-    return 0 if job.micro_batches == 1 else int(job.recipe.gradients * job.largest)
+    return 0 if job.micro_batches == 1 else math.ceil(job.recipe.gradients * max(job.trained, default=0))
 
 
 def _whole_gradients(job: Job) -> int:
     """Gradients that are not divided before the last micro-batch: what the other GPUs' shares of them take."""
     if job.micro_batches == 1 or job.gpus == 1:
         return 0
-    return int(job.recipe.gradients * (job.model.parameters - job.mine))
+    return math.ceil(job.recipe.gradients * (sum(job.trained) - job.mine))
 
 
 def _update(job: Job) -> int:
@@ -148,7 +148,7 @@ def _update(job: Job) -> int:
     """
     if job.update == "foreach":
         return 4 * job.mine
-    sizes = [0, *(tensor.numel for tensor in job.model.tensors())] if job.update == "loop" else []
+    sizes = [0, *job.trained] if job.update == "loop" else []
     return -(-4 * max((2 * size + before for before, size in pairwise(sizes)), default=0) // job.gpus)
 
 
@@ -162,8 +162,8 @@ def _blas(job: Job) -> int:
 
 
 def _state_tensors(job: Job) -> int:
-    """Tensors of weights, gradients, master weights and optimizer state: about five for each of the model's."""
-    return 5 * len(tuple(job.model.tensors()))
+    """Tensors of weights, and of gradients, master weights and two moments where they are trained."""
+    return len(tuple(job.recipe.tensors(job.model))) + 4 * len(job.trained)
 
 
 ENTRIES = (
@@ -237,7 +237,7 @@ def entries(model, *, recipe="bf16-adam", gpus: int = 1, allocated: int | None =
     if all_to_all and not communicators:
         raise ValueError("all_to_all is True and communicators is 0; it must be 1 or more")
     if allocated is None:
-        allocated = math.ceil(sum(recipe.by_class.values()) * model.parameters / gpus)
+        allocated = math.ceil(optimizer_state.inventory(model, recipe=recipe).total / gpus)
     job = Job(model, recipe, gpus, checks.whole("allocated", allocated, least=0), communicators, all_to_all, streams,
               hopper, autocast, micro_batches, update)
     return tuple(entry.at(job) for entry in ENTRIES)

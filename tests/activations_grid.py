@@ -4,8 +4,8 @@
 
 saved:     every tensor autograd keeps: on random small configurations of each family in real tensors (every eighth in
            fake ones too), and on a published one at full size in fake tensors
-live:      bytes alive after the forward pass, selective recomputation included
-peak:      the fullest moment of the step; "within 0.1 %" is the claim, what is outside is listed
+live:      bytes alive after the forward pass, selective recomputation and all three losses included
+peak:      the fullest moment of the step, likewise; "within 0.1 %" is the claim, what is outside is listed
 
 Every difference is listed, with what differs.
 """
@@ -64,11 +64,13 @@ def small(family: str, count: int, seed: int) -> tuple[Count, Count, Count, floa
         if number % 8 == 0 and cell.fakeable:
             differences += check_saved(cell.config, **cell.how)
         exact.add(not differences, f"saved {cell}\n        " + "\n        ".join(differences))
-    for cell in cells.usual(family, -(-count // 4), seed):
-        off, apart = check_live(cell.config, real=True, **cell.how)
-        alive.add(off == 0, f"live {off:+,} bytes: {cell}")
+    for number, cell in enumerate(cells.usual(family, -(-count // 4), seed)):
+        capped = models.from_config(cell.config).logit_softcap is not None  # only the dense loss caps logits
+        loss = {"loss": "dense" if capped else activations.LOSSES[number // 3 % 3], "chunks": (1, 2, 3, 8)[number % 4]}
+        off, apart = check_live(cell.config, real=True, **cell.how, **loss)
+        alive.add(off == 0, f"live {off:+,} bytes: {loss} {cell}")
         if apart is not None:
-            close.add(abs(apart) <= CLOSE, f"peak {apart:+.2%}: {cell}")
+            close.add(abs(apart) <= CLOSE, f"peak {apart:+.2%}: {loss} {cell}")
             worst = max(worst, abs(apart))
     return exact, alive, close, worst
 

@@ -20,6 +20,7 @@ import multiprocessing.connection
 import os
 import random
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -39,7 +40,7 @@ LANES = ("loop", "local", "shared", "object")  # the threads of a rank
 STAGES = ("idle", "snapshot", "write", "manifest", "drain")
 EVERY = {"local": 2, "shared": 4, "object": 6}  # steps: the job's clock counts them
 TARGETS = {  # what a kill is aimed at → the latest beginning, and the longest wait after it in seconds
-    ("loop", "snapshot"): (3, 0.002), ("local", "write"): (500, 0.01), ("local", "manifest"): (2, 0.015),
+    ("loop", "snapshot"): (3, 0.002), ("local", "write"): (250, 0.01), ("local", "manifest"): (2, 0.015),
     ("shared", "drain"): (6, 0.01), ("object", "drain"): (4, 0.01), ("shared", "manifest"): (1, 0.015),
     ("loop", "idle"): (3, 0.1),
 }  # fmt: skip
@@ -84,8 +85,8 @@ class Board:
         return {lane: stage for lane, stage in found.items() if stage != "idle"}
 
 
-def _watch(board: Board, rank: int, kill: Kill | None):
-    """What a Checkpointer tells of its stages: notes them on the board and pulls the trigger."""
+def _watch(board: Board, rank: int, kill: Kill | None, also=lambda where, stage: None):
+    """What a Checkpointer tells of its stages: notes them on the board and pulls the trigger. also: told as well."""
     seen, lock = collections.Counter(), threading.Lock()
 
     def die():
@@ -94,6 +95,7 @@ def _watch(board: Board, rank: int, kill: Kill | None):
 
     def watch(where: str, stage: str) -> None:
         board.note(rank, where, stage)
+        also(where, stage)
         if kill and kill.rank == rank and (where, stage) == (kill.where, kill.stage):
             with lock:
                 seen[where, stage] += 1
@@ -107,12 +109,12 @@ def _watch(board: Board, rank: int, kill: Kill | None):
 
 
 def run_rank(rank: int, ranks: int, folder: Path, meeting: str, settings: Settings, places: list[Store], until: int,
-             kill: Kill | None, prepare) -> None:
-    """One process of the job. prepare: called first, with the rank; returns what is called at every step, or None."""
+             behind: str, kill: Kill | None, hooks) -> None:
+    """One process of the job. hooks: called first, with the rank; returns what is called at each "step" and "stage"."""
     with open(folder / f"rank-{rank}.txt", "a") as words:
         os.dup2(words.fileno(), 1)
         os.dup2(words.fileno(), 2)
-    at_step = prepare(rank) if prepare else None
+    called = hooks(rank) if hooks else {}
     training_run.join(rank, ranks, meeting)
     lines = open(folder / "lines.jsonl", "a", buffering=1)  # noqa: SIM115 (ends with the process)
 
@@ -122,16 +124,16 @@ def run_rank(rank: int, ranks: int, folder: Path, meeting: str, settings: Settin
 
     def each(step: int, loss: float) -> None:
         tell(step=step, loss=loss.hex())
-        if at_step:
-            at_step(step)
+        if "step" in called:
+            called["step"](step)
 
     def started(restored) -> None:
         tell(start=restored and [restored.step, restored.store], passed_over=restored and restored.passed_over)
 
     training_run.train(
         settings, places, until=until, each=each, started=started, clock=lambda training: lambda: training.step,
-        retry=0.05, close=60, say=lambda line: tell(said=line),
-        watch=_watch(Board(folder / "board", ranks), rank, kill))
+        behind=behind, retry=0.05, close=60, say=lambda line: tell(said=line),
+        watch=_watch(Board(folder / "board", ranks), rank, kill, *filter(None, [called.get("stage")])))
     tell(finished=True)
     dist.destroy_process_group()
 
@@ -139,7 +141,8 @@ def run_rank(rank: int, ranks: int, folder: Path, meeting: str, settings: Settin
 def processes():
     """A context whose processes fork from one that has imported torch: an import costs 3 s, a fork next to nothing."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["memtier.lab.training_run", "s3fs"])
+    # fully_shard imports dynamo when it is first called, which costs every rank most of a second.
+    context.set_forkserver_preload(["memtier.lab.training_run", "torch._dynamo", "s3fs"])
     return context
 
 
@@ -151,15 +154,15 @@ class Job:
     settings: Settings = field(default_factory=Settings)
     options: dict = field(default_factory=dict)  # of the object store, when it is one
     durable: str = ""  # its address; a folder beside the others unless given
-    keep: int = 2
+    behind: str = "skip"  # as Checkpointer's
 
     @property
     def places(self) -> list[Store]:
         urls = {name: str(self.folder / name) for name in EVERY} | ({"object": self.durable} if self.durable else {})
-        return [Store(name, url, EVERY[name], self.keep, self.options if name == "object" else {})
+        return [Store(name, url, EVERY[name], options=self.options if name == "object" else {})
                 for name, url in urls.items()]
 
-    def attempt(self, ranks: int, until: int, kill: Kill | None = None, *, places=None, prepare=None) -> list[dict]:
+    def attempt(self, ranks: int, until: int, kill: Kill | None = None, *, places=None, hooks=None) -> list[dict]:
         """Start `ranks` processes and wait until they have ended, by themselves or killed. The lines rank 0 wrote.
 
         Raises RuntimeError with their last words when a process fails in another way, TimeoutError after TIMEOUT.
@@ -169,7 +172,7 @@ class Job:
         (self.folder / "board").unlink(missing_ok=True)
         context, places = processes(), self.places if places is None else places
         with tempfile.TemporaryDirectory(prefix="memtier-ranks-") as meeting:
-            arguments = (ranks, self.folder, f"{meeting}/store", self.settings, places, until, kill, prepare)
+            arguments = (ranks, self.folder, f"{meeting}/store", self.settings, places, until, self.behind, kill, hooks)
             team = [context.Process(target=run_rank, args=(rank, *arguments), daemon=True) for rank in range(ranks)]
             try:
                 for each in team:
@@ -193,8 +196,8 @@ class Job:
                 time.sleep(kill.grace)
                 return
             if any(codes.values()):
-                raise RuntimeError(f"exit codes {codes}:\n" + "\n".join(
-                    line for rank in codes for line in (self.folder / f"rank-{rank}.txt").read_text().splitlines()[-30:]))
+                words = [(self.folder / f"rank-{rank}.txt").read_text()[-3000:] for rank in codes]
+                raise RuntimeError(f"exit codes {codes}:\n" + "\n".join(words))
 
     def whole(self) -> list[tuple[int, int, str]]:
         """(step, −number of the store, version) of every version that matches its manifest, looked at from outside."""
@@ -257,7 +260,7 @@ def chain(seed: int, kills: int, ranks: tuple[int, ...], folder: Path, *, own_da
     ranks: how many processes an attempt may have. own_data: as Settings; needs one number of ranks.
     """
     dice = random.Random(f"{seed} {kills} {ranks}")
-    settings = Settings(width=256, depth=4, seed=seed, own_data=own_data)
+    settings = Settings(width=320, depth=2, seed=seed, own_data=own_data)
     job = Job(folder, settings, **job)
     records, losses, must, targets = [], [], None, []
     while len(records) < kills:
@@ -268,7 +271,7 @@ def chain(seed: int, kills: int, ranks: tuple[int, ...], folder: Path, *, own_da
         lines = job.attempt(world, from_step + 40, kill)
         assert not any("finished" in line for line in lines), f"{kill} never fell"
         _expect_start(lines, must)
-        losses += [(line["step"], line["loss"]) for line in lines if "loss" in line]
+        losses += losses_of(lines)
         records.append(Record(world, kill, Board(folder / "board", world).of(kill.rank), must))
         whole = job.whole()
         announced = [int(line["said"].split()[1].strip(":")) for line in lines if ": in " in line.get("said", "")]
@@ -284,12 +287,21 @@ def chain(seed: int, kills: int, ranks: tuple[int, ...], folder: Path, *, own_da
         must = (whole[0][0], job.places[-whole[0][1]].name) if whole else None
     lines = job.attempt(dice.choice(ranks), (must[0] if must else 0) + 5)
     _expect_start(lines, must)
-    losses += [(line["step"], line["loss"]) for line in lines if "loss" in line]
-    reference = Job(folder / "reference", settings).attempt(ranks[0], max(step for step, _ in losses), places=[])
-    expected = {line["step"]: line["loss"] for line in reference if "loss" in line}
+    losses += losses_of(lines)
+    expected = uninterrupted(folder / "reference", settings, ranks[0], max(step for step, _ in losses))
     wrong = [(step, loss, expected[step]) for step, loss in losses if loss != expected[step]]
     assert not wrong, f"losses differ from an uninterrupted run's: {wrong[:3]}"
     return records
+
+
+def uninterrupted(folder: Path, settings: Settings, ranks: int, until: int) -> dict[int, str]:
+    """Step → loss, as float.hex, of a run that nobody disturbs and that saves nothing."""
+    return dict(losses_of(Job(folder, settings).attempt(ranks, until, places=[])))
+
+
+def losses_of(lines: list[dict]) -> list[tuple[int, str]]:
+    """Step and loss of every step that was reported."""
+    return [(line["step"], line["loss"]) for line in lines if "loss" in line]
 
 
 def _expect_start(lines: list[dict], must: tuple[int, str] | None) -> None:
@@ -307,16 +319,21 @@ def histogram(records: list[Record]) -> collections.Counter:
 
 @contextmanager
 def s3_server():
-    """An S3 API server on this machine, with a bucket. Yields (server, options for fsspec)."""
+    """An S3 API server on this machine, with a bucket: (server, options for fsspec).
+
+    After server.stop() connections are refused; after server.start() it is there again, with what it held.
+    """
     import logging
 
     import fsspec
     from moto.server import ThreadedMotoServer
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
     server.start()
-    port = server.get_host_and_port()[1]
     options = {"key": "course", "secret": "course", "endpoint_url": f"http://127.0.0.1:{port}",
                "config_kwargs": {"retries": {"max_attempts": 1}, "connect_timeout": 2, "read_timeout": 5}}
     fsspec.filesystem("s3", **options).mkdir("bucket")
@@ -350,8 +367,9 @@ def main() -> int:
                     found = []
             for each in found:
                 aim = f"{each.kill.where} {each.kill.stage} {each.kill.nth} + {each.kill.delay * 1000:.1f} ms"
-                print(f"  rank {each.kill.rank} of {each.ranks}, {aim}: fell on {each.stages or 'training'}; had begun "
-                      f"at {each.before or 'the start'}" + (f"; then {each.damaged}" if each.damaged else ""), flush=True)
+                print(f"  rank {each.kill.rank} of {each.ranks}, {aim}: fell on {each.stages or 'training'}; "
+                      f"had begun at {each.before or 'the start'}" + (each.damaged and f"; then {each.damaged}"),
+                      flush=True)
             records += found
             seed += 1
             if wrong > 3:

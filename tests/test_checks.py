@@ -48,3 +48,15 @@ def test_arrays_are_checked_by_their_extremes():
         checks.positive("gpus", np.array([8.0, 0.0]))
     with pytest.raises(ValueError, match="overlap is"):
         checks.fraction("overlap", np.array([0.5, 1.5]))
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("{", "config is '{'; it must be JSON: "), ("[1]", r"config is '\[1\]'; it must be a JSON object, in braces"),
+    ("[" * 100_000, r"config is '\[{60}'; it must be JSON: "),
+])
+def test_json_text_holds_an_object_or_is_refused_in_one_sentence(text, message):
+    assert checks.json_object("config", '{"a": [1]}') == {"a": [1]}
+    with pytest.raises(ValueError, match=message):
+        checks.json_object("config", text)
+    with pytest.raises(ValueError, match="config is 'here.json'; it must be"):
+        checks.json_object("config", text, shown="here.json")

@@ -160,6 +160,21 @@ def test_a_point_of_lines_lies_on_its_curve():
     assert next(tree(figure).iter("polyline")).attrib["points"] == "0.0,1000.0 1000.0,0.0"
 
 
+def test_the_words_of_a_line_across_stand_where_no_curve_and_no_point_is():
+    x, y = Axis("", 0, 10, str, log=False), Axis("", 0, 100, str, (), log=False)
+    flat = [(n, 40) for n in range(11)]
+
+    def words(*curves, points=()):
+        figure = drawing.lines(curves, x, y, "t", "d", limit=(50, "the limit"), points=points, height=200)
+        (text,) = [each.attrib for each in tree(figure).iter("text") if each.text == "the limit"]
+        return text["text-anchor"], float(text["y"]) - 124  # the line lies at half of 200, below 24 px
+
+    assert words(("low", flat)) == ("end", 15)
+    close = ("close under the line", [(n, 46) for n in range(11)])
+    assert words(close) == ("end", -6)
+    assert words(close, points=[("here", 10, 50)]) == ("start", -6)
+
+
 def test_spans_of_a_timeline_start_and_last_as_told():
     figure = drawing.timeline([("link", [("gradients", 0, 1)]), ("CPU", [("optimizer", 1, 3)])], "t", "d")
     (first, second) = rectangles(figure)
@@ -168,10 +183,25 @@ def test_spans_of_a_timeline_start_and_last_as_told():
     assert figure.rows == (("link", "gradients", "0 s", "1 s"), ("CPU", "optimizer", "1 s", "3 s"))
 
 
+def test_no_line_strikes_an_amount_in_a_bar_through():
+    figure = drawing.bars([("one", {"weights": 100e9})], "t", "d", limit=(50e9, "half"), guess=(1e9, "a guess"))
+    (inside,) = [each for each in tree(figure).iter("text") if each.attrib.get("fill") == "#fff"]
+    ends = [float(rectangles(figure)[0][0]), float(rectangles(figure)[0][1])]
+    assert ends == pytest.approx([0, 98.04], abs=0.01)
+    assert float(inside.attrib["x"].rstrip("%")) == pytest.approx(0.75 * 98.04, abs=0.01)  # past the line
+
+
+def test_a_thin_part_is_not_all_rim():
+    thin = drawing.grid([("0", {"weights": 1e9, "optimizer": 79e9})], "t", "d", limit=(80e9, "80 GB"))
+    weights, optimizer = [each.attrib for each in tree(thin).iter("rect") if each.attrib["fill"] != "none"]
+    assert float(weights["stroke-width"]) < float(weights["height"]) / 4
+    assert "stroke-width" not in optimizer
+
+
 def test_a_cell_of_the_grid_fills_with_what_the_gpu_holds():
     figure = drawing.grid([("0", {"weights": 40e9}), ("1", {"weights": 90e9})], "t", "d", limit=(80e9, "80 GB"))
     filled = [float(each.attrib["height"]) for each in tree(figure).iter("rect") if each.attrib["fill"] != "none"]
-    assert filled == [28, 56]  # half a cell of 56 px, and a full one
+    assert filled == [48, 96]  # half a cell of 96 px, and a full one
     assert "1 over" in figure.svg
     assert "6 more are not drawn" in figures()["grid"].svg
 

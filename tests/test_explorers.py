@@ -206,7 +206,7 @@ def test_a_readers_own_ladder_stands_beside_the_datasheets():
     assert "your machine" not in LADDER.view(**LADDER.defaults | {"own": none_of_it}).figures[0].header
 
 
-@pytest.mark.parametrize(("text", "words"), [("", "empty"), ("{", "not JSON"), ("{}", "own-ladder"),
+@pytest.mark.parametrize(("text", "words"), [("", "empty"), ("{", "must be JSON"), ("{}", "own-ladder"),
                                              ('{"memtier": "own-ladder", "version": 99}', "version is 99")])
 def test_a_file_that_is_no_ladder_is_refused_in_a_sentence(text, words):
     chosen = raw(LADDER) | {"own": {"choice": "own", "config": text}}

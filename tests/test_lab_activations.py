@@ -13,7 +13,7 @@ transformers = pytest.importorskip("transformers")
 
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from memtier import activations, models  # noqa: E402
+from memtier import _saved, activations, models  # noqa: E402
 from memtier.lab import activations as lab  # noqa: E402
 from memtier.lab import cells  # noqa: E402
 
@@ -104,6 +104,6 @@ def test_recomputed_flops_are_those_torch_counts(family, recompute):
 def test_defaults_are_transformers_own():
     from transformers import CONFIG_MAPPING
 
-    for family, defaults in activations._DEFAULTS.items():
+    for family, defaults in _saved.DEFAULTS.items():
         settings = CONFIG_MAPPING[family]()
         assert {key: getattr(settings, key) for key in defaults} == defaults

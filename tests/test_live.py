@@ -182,8 +182,8 @@ def test_a_readers_own_model_is_read_and_can_be_left_again():
 
 
 @pytest.mark.parametrize(("text", "words"), [
-    ("", "config.json is empty"), ("{", "not JSON"), ("[1]", "list; it must be a JSON object"),
-    ("[" * 100_000, "not JSON"),
+    ("", "config.json is empty"), ("{", "must be JSON"), ("[1]", "it must be a JSON object"),
+    ("[" * 100_000, "must be JSON"),
     ('{"model_type": "nope"}', "nope"), ('{"model_type": "llama", "hidden_size": -1}', "hidden_size"),
 ])
 def test_a_config_that_is_none_is_refused_in_a_sentence(text, words):

@@ -76,7 +76,8 @@ def test_what_is_no_ladder_is_refused(change, message):
         own_ladder.read(LADDER.to_dict() | change)
 
 
-@pytest.mark.parametrize("source", ["{not json", "[]", 7, "{}", "", "a shopping list", "x" * 5000, "\0", Path("/none")])
+@pytest.mark.parametrize("source", ["{not json", "[]", "[" * 100_000, 7, "{}", "", "a shopping list", "x" * 5000, "\0",
+                                    Path("/none")])
 def test_sources_that_hold_no_ladder_are_refused(source):
     with pytest.raises(ValueError, match="source is"):
         own_ladder.read(source)

@@ -38,6 +38,7 @@ def faults(page) -> list[str]:
 
 # An element's colours and letters, with the colours of all it stands in; the first text of each look stands for all.
 RUN_AXE = """async () => {
+    const CLEAR = "rgba(0, 0, 0, 0)"; // what compounds, layer upon layer, is kept; what only passes on is said once
     const looks = new Map();
     const look = (element) => {
         if (!element) return "";
@@ -45,7 +46,8 @@ RUN_AXE = """async () => {
             const css = getComputedStyle(element);
             const own = [css.color, css.backgroundColor, css.backgroundImage, css.opacity, css.fill, css.filter];
             const around = look(element.parentElement);
-            looks.set(element, around.endsWith(`;${own}`) ? around : `${around};${own}`);
+            const same = css.opacity === "1" && css.backgroundColor === CLEAR && around.endsWith(`;${own}`);
+            looks.set(element, same ? around : `${around};${own}`);
         }
         return looks.get(element);
     };

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import small_models
 
-from memtier import evidence, models, units, workspace
+from memtier import evidence, models, recipes, units, workspace
 
 MIB = units.MiB
 
@@ -89,6 +89,15 @@ def test_margins_cover_what_was_found(model, gpus, communicators, all_to_all, au
     kept = workspace.inventory(model, **how)
     assert kept.total == sum(entry.margin for entry in found)
     assert all(kept.values())
+
+
+@pytest.mark.parametrize("recipe", recipes.names())
+def test_every_recipe_has_an_answer(recipe):
+    how = {"recipe": recipe, "gpus": 4, "micro_batches": 2}
+    found = {entry.name: entry.margin for entry in workspace.entries("llama-3.2-1b", **how)}
+    trained = [tensor.numel for tensor, trains in recipes.get(recipe).tensors(models.get("llama-3.2-1b")) if trains]
+    assert found["temporaries of the update"] == 4 * -(-sum(trained) // 4)
+    assert found["gradient accumulation"] <= 4 * max(trained, default=0) * 2
 
 
 def test_gradients_that_are_not_divided_are_the_other_gpus_shares():

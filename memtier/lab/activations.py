@@ -25,7 +25,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-from memtier import activations, checks, models
+from memtier import _saved, activations, checks, models
+from memtier.lab import losses
 
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 EXPERTS = {"grouped": "grouped_mm", "batched": "batched_mm", "loop": "eager"}  # transformers' own names for them
@@ -54,7 +55,8 @@ class Kept:
 
 
 def saved(model, *, batch: int = 1, sequence: int = 8192, stack: str = "hf-sdpa", recompute: str = "none",
-          dtype: str = "bf16", dropout: bool = True, real: bool = False) -> tuple[Kept, ...]:
+          dtype: str = "bf16", dropout: bool = True, loss: str = "dense", chunks: int = 1,
+          real: bool = False) -> tuple[Kept, ...]:
     """Every tensor autograd keeps after the forward pass, loss included, in the order in which it first keeps them.
 
     model: as models.resolve takes it. real: use real tensors with random weights, for small models only; for experts in
@@ -62,12 +64,12 @@ def saved(model, *, batch: int = 1, sequence: int = 8192, stack: str = "hf-sdpa"
     The other arguments are those of memtier.activations.saved; "selective" is beyond these hooks: see `live`.
     """
     with built(model, batch=batch, sequence=sequence, stack=stack, recompute=recompute, dtype=dtype, dropout=dropout,
-               real=real) as (network, inputs):
+               loss=loss, chunks=chunks, real=real) as (network, inputs):
         watch = _Saved(network)
         with watch, torch.autograd.graph.saved_tensors_hooks(watch.pack, lambda packed: packed.tensor):
-            loss = network(**inputs).loss
+            end = network(**inputs).loss
         kept = watch.alive()
-        del loss
+        del end
         return kept
 
 
@@ -136,12 +138,12 @@ def compare(predicted: Iterable[tuple[int | str, activations.Kept]], measured: I
     for each expert that tokens are sent to: those are added up and compared as a sum.
     """
     predicted, measured = list(predicted), list(measured)
-    looped = any(kept.where == activations.LOOPED for _, kept in predicted)
+    looped = any(kept.where == _saved.LOOPED for _, kept in predicted)
     left, right = Counter(), Counter()
     names: dict[tuple, list[str]] = {}
     places: dict[tuple, list[str]] = {}
     for unit, kept in predicted:
-        pieces = looped and activations.of_experts(kept)
+        pieces = looped and _saved.of_experts(kept)
         size = (kept.dtype, "experts' pieces" if pieces else f"{kept.nbytes:,} bytes")
         left[size] += kept.nbytes if pieces else 1
         names.setdefault(size, []).append(f"{unit}: {kept.kind}, {kept.where}")
@@ -185,7 +187,8 @@ def _policy(context, operation, *args, **kwargs) -> CheckpointPolicy:
 
 @contextlib.contextmanager
 def built(model, *, batch: int = 1, sequence: int = 8192, stack: str = "hf-sdpa", recompute: str = "none",
-          dtype: str = "bf16", dropout: bool = True, real: bool = False) -> Iterator[tuple[nn.Module, dict]]:
+          dtype: str = "bf16", dropout: bool = True, loss: str = "dense", chunks: int = 1,
+          real: bool = False) -> Iterator[tuple[nn.Module, dict]]:
     """The network in training mode, and its inputs, labels among them; run it inside the context. As in `saved`."""
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM, masking_utils
 
@@ -213,6 +216,8 @@ def built(model, *, batch: int = 1, sequence: int = 8192, stack: str = "hf-sdpa"
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", FutureWarning)  # the call gets another name in transformers 6
                     network.gradient_checkpointing_enable(gradient_checkpointing_kwargs=how)
+            if loss != "dense":
+                losses.put(network, loss, chunks)
             ids = torch.randint(model.vocab if real else 1, (batch, sequence))
             inputs = {"input_ids": ids, "labels": ids, "use_cache": False}
             if masked:
@@ -281,10 +286,10 @@ class _Storages(TorchDispatchMode):
 
 
 def live(model, *, batch: int = 1, sequence: int = 8192, stack: str = "hf-sdpa", recompute: str = "none",
-         dtype: str = "bf16", dropout: bool = True, real: bool = False) -> Live:
+         dtype: str = "bf16", dropout: bool = True, loss: str = "dense", chunks: int = 1, real: bool = False) -> Live:
     """Run one forward and backward pass and add up the storages alive. Arguments as in `saved`, "selective" too."""
     with built(model, batch=batch, sequence=sequence, stack=stack, recompute=recompute, dtype=dtype, dropout=dropout,
-               real=real) as (network, inputs):
+               loss=loss, chunks=chunks, real=real) as (network, inputs):
         storages = _Storages([*network.parameters(), *network.buffers()])
         storages.add(inputs["input_ids"])
         if "attention_mask" in inputs:  # the padding is given, as the ids are, but nothing keeps it
@@ -304,11 +309,11 @@ def live(model, *, batch: int = 1, sequence: int = 8192, stack: str = "hf-sdpa",
         layers[-1].register_forward_hook(
             lambda _, args, out: out.register_hook(finished("head backward")) and None)
         with storages:
-            loss = network(**inputs).loss
+            end = network(**inputs).loss
         gc.collect()
         moments["forward"], after = storages.mark(), storages.now
         with storages:
-            loss.backward()
+            end.backward()
         moments["embedding backward"] = storages.mark()
         return Live(after, {name: moments[name] for name in ("forward", "head backward", "layers backward",
                                                              "embedding backward")})

@@ -91,7 +91,7 @@ class Store:
         return sorted((version for version, names in self.contents().items() if MANIFEST in names), reverse=True)
 
     def manifest(self, version: str) -> dict[str, Any]:
-        """step, run, ranks, and files: name → bytes and sha256. Raises Damaged."""
+        """version, step, ranks, and files: name → bytes and sha256. Raises Damaged."""
         try:
             sealed = json.loads(self.fs.cat_file(self.path(version, MANIFEST)))
             body = sealed["body"]
@@ -184,17 +184,16 @@ class Store:
         with contextlib.suppress(FileNotFoundError):
             self.fs.rm(self.path(version), recursive=True)
 
-    def retain(self, spare: Iterable[str] = (), current: str = "", say: Callable[[str], None] = print) -> None:
-        """Delete what is older than the `keep` newest good versions, and what other runs left half written.
+    def retain(self, say: Callable[[str], None], spare: Iterable[str] = ()) -> None:
+        """Delete what is older than the `keep` newest good versions, and whatever is half written.
 
         Good means read back and found whole, now: the last good version stays whatever stands above it.
-        spare: versions still to be copied elsewhere. current: this run, whose incomplete versions are in the making.
+        To be called while nothing is being written here. spare: versions still to be copied elsewhere.
         """
         good, found = 0, self.contents()
         for version in sorted(found, reverse=True):
             if MANIFEST not in found[version]:
-                if not (current and version.endswith(current)):
-                    self.remove(version)
+                self.remove(version)
             elif good < self.keep:
                 try:
                     self.check(version)

@@ -143,7 +143,7 @@ class Checkpointer:
             self._writing.result()
             for drain in self._drains:
                 drain.wait_for_room()
-        elif not self._writing.done():
+        elif not self.idle:
             if not self._skipped:
                 self.say(f"step {step}: skipped, {self.local.name} is still writing the version before; "
                          "the next step that finds it free is saved")
@@ -178,7 +178,9 @@ class Checkpointer:
                 self._commit(version, receipts)
                 taken = units.format_time(time.perf_counter() - began)
                 self.say(f"step {step_of(version)}: in {self.local.name} after {taken}")
-                self._hand_on(version)
+                for drain in self._drains:
+                    drain.offer_if_due(version)
+                self._writer.submit(self._tidy_up)
         except (Exception, dcp.api.CheckpointException) as error:
             self.say(f"step {step_of(version)}: not saved, the run goes on: {_reason(error)}")
             if self.rank == 0:
@@ -194,16 +196,21 @@ class Checkpointer:
         self.local.commit(version, {"version": version, "step": step_of(version), "ranks": self.ranks, "files": files})
         self.committed = version
 
-    def _hand_on(self, version: str) -> None:
-        """Offer the version to the slower stores, then let go of old ones."""
-        for drain in self._drains:
-            drain.offer_if_due(version)
-        wanted = {each for drain in self._drains for each in drain.wanted}
-        self.local.retain(wanted, self.run, self.say)
+    def _tidy_up(self) -> None:
+        """Let go of old versions: by the writing thread, so that nothing is being written meanwhile."""
+        try:
+            self.local.retain(self.say, {each for drain in self._drains for each in drain.wanted})
+        except OSError as error:
+            self.say(f"{self.local.name}: could not tidy up: {_reason(error)}")
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is on its way from this rank to the first store."""
+        return self._writing.done()
 
     def status(self) -> str:
         """What each store is doing, on rank 0: a line each."""
-        local = f"{self.local.name}: " + ("free" if self._writing.done() else "writing")
+        local = f"{self.local.name}: " + ("free" if self.idle else "writing")
         newest = f", newest step {step_of(self.committed)}" if self.committed else ""
         return "\n".join([local + newest, *(drain.status() for drain in self._drains)])
 
@@ -212,10 +219,13 @@ class Checkpointer:
 
         A version given up stays in the stores that have it, and the next run sends its first version everywhere.
         """
+        self._writing.result()
         self._writer.shutdown()
         self._stager.close()
-        ended = time.monotonic() + timeout if timeout is not None else None
-        return all([drain.finish(ended and max(0, ended - time.monotonic())) for drain in self._drains])
+        ends, finished = None if timeout is None else time.monotonic() + timeout, True
+        for drain in self._drains:
+            finished &= drain.finish(None if ends is None else max(0, ends - time.monotonic()))
+        return finished
 
     # Restoring
 
@@ -352,7 +362,7 @@ class _Drain(threading.Thread):
                 self.newest = version
                 self.owner.say(f"step {step_of(version)}: in {self.target.name} after "
                                f"{units.format_time(time.perf_counter() - began)}, {units.format_bytes(self.total)}")
-                self.target.retain((), self.owner.run, self.owner.say)
+                self.target.retain(self.owner.say)
                 return
             except Damaged as damage:
                 self.owner.say(f"step {step_of(version)}: not sent to {self.target.name}, damaged in "
@@ -399,8 +409,11 @@ class _HashedFiles(FileSystem):
     def create_stream(self, path, mode: str):
         with open(path, mode) as file:
             stream = _HashedStream(file, self._writing)
-            yield stream
-            stream.close()
+            try:
+                yield stream
+                stream.close()
+            except Exception as error:  # of a full disk torch.save only says "unexpected pos"
+                raise stream.refused or error from None
         self.written[Path(path).name] = stream.hash.entry
 
     def rename(self, path, new_path) -> None:
@@ -411,6 +424,7 @@ class _HashedFiles(FileSystem):
 class _HashedStream(io.RawIOBase):
     def __init__(self, file, writing: Callable[[], None]):
         self.file, self.writing, self.hash = file, writing, Hash()
+        self.refused: OSError | None = None
 
     def writable(self) -> bool:
         return True
@@ -418,7 +432,11 @@ class _HashedStream(io.RawIOBase):
     def write(self, block) -> int:
         self.writing()
         view = memoryview(block).cast("B")
-        self.file.write(view)
+        try:
+            self.file.write(view)
+        except OSError as error:
+            self.refused = error
+            raise
         self.hash.add(view)
         return len(view)
 

@@ -6,7 +6,6 @@ What a front sends is raw: {part name: what stands in it}, and under "last" the 
 """
 
 import bisect
-import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -335,10 +334,4 @@ def _own(text: str, what: str, read: Callable):
     """A value from JSON text a reader gave."""
     if not text.strip():
         raise ValueError(f"{what} is empty; choose a file or paste its text")
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{what} is not JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise ValueError(f"{what} holds {type(data).__name__}; it must be a JSON object, in braces")
-    return read(data)
+    return read(checks.json_object(what, text))

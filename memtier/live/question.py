@@ -62,8 +62,10 @@ class Question(Live):
     def control(self):
         """The control that takes the answer."""
         if self.kind == "numeric":
-            with_unit = {"bytes": " (with its unit, such as 1.12 TB)", "bytes/s": " (with its unit, such as 63 GB/s)",
-                         "s": " (with its unit, such as 42 ms)", "share": " (such as 25 %)"}.get(self.unit, "")
+            with_unit = {"bytes": " (with its unit, such as 1.12 TB)",
+                         "binary bytes": " (with its unit, such as 1.12 GiB)",
+                         "bytes/s": " (with its unit, such as 63 GB/s)", "s": " (with its unit, such as 42 ms)",
+                         "share": " (such as 25 %)"}.get(self.unit, "")
             return NumberBox("answer", "Your answer" + with_unit, self.unit)
         if self.kind == "choice":
             return Choice("answer", "Your answer", self.options, open=True)

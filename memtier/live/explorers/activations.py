@@ -38,14 +38,15 @@ def _size(nbytes: float) -> str:
 
 
 @cache
-def by_part(model, *, batch: int, sequence: int, stack: str, recompute: str = "none", dtype: str = "bf16") -> Inventory:
+def by_part(model, *, batch: int, sequence: int, stack: str, recompute: str = "none", dtype: str = "bf16",
+            loss: str = "dense") -> Inventory:
     """activations.saved by part of the model: bytes in its layers, and OUTSIDE them (embedding, last norm, head, loss).
 
     Arguments as in activations.saved; raises ValueError as it does.
     """
     parts = dict.fromkeys([*PARTS, OUTSIDE], 0)
     for unit, kept in activations.tensors(model, batch=batch, sequence=sequence, stack=stack, recompute=recompute,
-                                          dtype=dtype):
+                                          dtype=dtype, loss=loss):
         parts[OUTSIDE if unit == "root" else _PART[kept.kind]] += kept.nbytes
     return Inventory({part: nbytes for part, nbytes in parts.items() if nbytes},
                      f"{models.resolve(model).name}, batch {batch} × {sequence:,} tokens, {dtype}, {stack}, recompute"
@@ -69,11 +70,19 @@ def _length(model, sequence: int) -> tuple[int, str]:
     return sequence, ""
 
 
-def _saved(sequence, attention, recompute, model, batch, dtype, gpu, guess=None) -> View:
+def _loss(model, loss: str) -> tuple[str, str]:
+    """How the loss is computed, and a note where the model allows no other way than all at once."""
+    if loss != "dense" and model.logit_softcap is not None:
+        return "dense", f"{model.name} caps its logits; its loss in pieces is not modelled, so it is computed at once."
+    return loss, ""
+
+
+def _saved(sequence, attention, recompute, model, batch, loss, dtype, gpu, guess=None) -> View:
     model, limit = models.resolve(model), tiers.accelerator(gpu).memory.capacity
     stack, only = _stack(model, attention)
     sequence, most = _length(model, sequence)
-    asked = {"batch": batch, "sequence": sequence, "stack": stack, "dtype": dtype}
+    loss, whole = _loss(model, loss)
+    asked = {"batch": batch, "sequence": sequence, "stack": stack, "dtype": dtype, "loss": loss}
     kept, everything = by_part(model, recompute=recompute, **asked), by_part(model, **asked)
     memory = units.format_bytes(limit)
     say = (f"{model.name}, {batch} × {sequence:,} tokens, {stack}: {_size(kept.total)} wait for the backward pass, "
@@ -89,7 +98,7 @@ def _saved(sequence, attention, recompute, model, batch, dtype, gpu, guess=None)
                         guess=guess and (guess, f"your guess: {units.format_bytes(guess)}"))
     rest = ("Counted as torch 2.13.0 keeps them on a CPU. Weights, gradients and optimizer state need room in the GPU "
             "as well.")
-    return View(bars, say, " ".join(filter(None, (only, most, rest))))
+    return View(bars, say, " ".join(filter(None, (only, most, whole, rest))))
 
 
 def _percent(share: float) -> str:
@@ -107,7 +116,7 @@ def _again(flops: int) -> str:
 def _full(values) -> Inventory:
     """What is kept under the values of the prediction."""
     return by_part(models.get(values["model"]), stack=f"hf-{values['attention']}",
-                   **{name: values[name] for name in ("batch", "sequence", "dtype", "recompute")})
+                   **{name: values[name] for name in ("batch", "sequence", "dtype", "recompute", "loss")})
 
 
 def _left(values) -> str:
@@ -125,11 +134,12 @@ saved = Explorer(
         Choice("recompute", "Recompute", RECOMPUTE, "none", open=True),
         ModelChoice("model", "Model", EIGHT, more=True, counts=False),
         Slider("batch", "Sequences in a batch", 1, 64, 1, BATCHES, "count", more=True),
+        Choice("loss", "Loss", {"dense": "at once", "chunked": "pieces", "fused": "fused"}, "dense", more=True),
         Choice("dtype", "Weights and activations in", {"bf16": "bf16", "fp32": "fp32"}, "bf16", more=True),
         Choice("gpu", "GPU", {name: tiers.accelerator(name).title for name in tiers.accelerators()}, "h100-sxm",
                more=True),
     ),
-    more="More: model, batch, type, GPU",
+    more="More: model, batch, loss, type, GPU",
     view=_saved,
     presets={
         "8B, 8,192 tokens": {},
@@ -137,6 +147,7 @@ saved = Explorer(
         "written out": {"attention": "eager"},
         "selective": {"recompute": "selective"},
         "full": {"recompute": "full"},
+        "full, loss in pieces": {"recompute": "full", "loss": "chunked"},
         "70B, long": {"model": "llama-3.1-70b", "sequence": 32_768, "recompute": "full"},
     },
     predict=Prediction(
@@ -144,7 +155,7 @@ saved = Explorer(
         "recomputation, so of each of the 32 layers only its input stays. How much is left?",
         truth=lambda values: _full(values).total,
         values={"model": EIGHT, "sequence": 8192, "attention": "sdpa", "recompute": "full", "batch": 1,
-                "dtype": "bf16"},
+                "loss": "dense", "dtype": "bf16"},
         low=1e8, high=1e11, unit="bytes",
         lesson=_left),
 )
@@ -182,8 +193,9 @@ def _sequence(sequence, recompute, batch, model, gpu, guess=None) -> View:
     name, one, two = ends[-1]
     drawn = drawing.lines(
         curves, Axis("tokens in a sequence", tokens[0], tokens[-1], "{:,}".format, marks),
-        Axis("bytes kept", min(*values, limit) / 1.5, max(*values, limit) * 1.5, _size), "Twice the sequence", say,
-        points=[(f"{sequence:,}", sequence, one), (f"{top:,}", top, two)],
+        Axis("bytes kept", min(*values, limit) / 1.5, max(*values, limit) * 1.5, _size, drawing.BYTE_TICKS),
+        "Twice the sequence", say,
+        points=[(f"{top:,}", top, two), (f"{sequence:,}", sequence, one)],
         guess=guess and (top, one * guess, f"your guess: {guess:.3g} times"),
         limit=(limit, f"{units.format_bytes(limit)} of HBM"))
     return View(drawn, say, f"The dots are on the curve of {name}. {most}".strip())
@@ -223,7 +235,7 @@ sequence = Explorer(
         "times as much does the forward pass keep?",
         truth=_grown,
         values={"model": EIGHT, "sequence": 4096, "recompute": "none", "batch": 1},
-        low=1, high=10,
+        low=1, high=20,
         lesson="Only the s × s matrices grow four times; the rest doubles, and with fused attention there is nothing "
                "else: 2.00 times."),
 )

@@ -8,7 +8,7 @@ from memtier.kv_cache import Place
 from memtier.live.controls import Choice, ModelChoice, Slider, Toggle
 from memtier.live.explorer import Explorer, Prediction, View
 
-SEVENTY = "llama-3.1-70b"
+EIGHT, SEVENTY = "llama-3.1-8b", "llama-3.1-70b"
 CONTEXTS = tuple(1024 * each for each in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024))
 PREFIXES = tuple(16 * 2**n for n in range(17))  # 16 tokens, one block, to a million
 GPUS = (1, 2, 4, 8, 16, 24, 32, 48, 64)
@@ -62,19 +62,20 @@ def _users(context, users, model, dtype, weights_dtype, gpus, gpu, headroom, gue
                        "The cache against the weights", say, limit=(gpus * limit, memory), guess=mark)
     counts = [round(10 ** (step / 4)) for step in range(17)]
     low, high = min(each, held) / 2, max(counts[-1] * each, gpus * limit, held) * 2
+    level = {"weights": held, "HBM left for it": free if free > low else 0}
     curve = drawing.lines(
-        [("KV cache", [(n, n * each) for n in counts]), ("weights", [(1, held), (counts[-1], held)])],
+        [("KV cache", [(n, n * each) for n in counts]),
+         *((name, [(1, nbytes), (counts[-1], nbytes)]) for name, nbytes in level.items() if nbytes)],
         Axis("users", 1, counts[-1], lambda n: f"{n:,.0f}", tuple((10**n, f"{10**n:,}") for n in range(5))),
         Axis("bytes", low, high, _size, BYTE_TICKS), "More users, more cache",
         f"Bytes of KV cache against users: it passes the weights with user {passes:,}.",
         points=[("here", users, total)], strong="KV cache", height=220,
-        limit=(free, "HBM left for the cache") if free > low else None,
-        guess=mark and (guess, mark[0], mark[1]))
+        guess=mark and (guess, *mark))
     rooms = (("HBM", max(0.0, free)), ("CPU memory", nodes * tiers.get("h100-node-dram").capacity),
              ("local NVMe", nodes * tiers.get("h100-node-nvme").capacity), ("shared store", None))
     homes = drawing.dots(
-        [(f"{name}: {_users_say(here)}", {"KV cache there": here * each or None, "room for it": room or None})
-         for name, here, room in _spread(users, each, rooms)],
+        [(f"{name}: {_users_say(here)}", {"KV cache": here * each or None, "room for it": room or None})
+         for name, here, room in _spread(users, each, rooms) if here or room],
         Axis("bytes", 1e7, 1e17, _size, BYTE_TICKS), "Where it lives: the fastest tier is filled first",
         f"Of {_users_say(users)}, {min(users, fit):,} can be served from HBM; the others wait below.")
     whose = "a node of eight H100" if nodes == 1 else f"{nodes} nodes of eight H100 each"
@@ -88,6 +89,8 @@ def _passing(values) -> int:
                                   nbytes=weights.inventory(values["model"], dtype=values["weights_dtype"]).total)
 
 
+_NODE = {"model": SEVENTY, "gpus": NODE}
+
 users = Explorer(
     name="kv_cache.users",
     title="KV cache against weights and HBM",
@@ -95,30 +98,30 @@ users = Explorer(
           "into HBM waits in the tiers below.",
     controls=(
         Slider("context", "Tokens each user has", 1024, CONTEXTS[-1], 8192, CONTEXTS, "count"),
-        Slider("users", "Users", 1, 10_000, 16, "log", "count"),
-        ModelChoice("model", "Model", SEVENTY, counts=False),
+        Slider("users", "Users", 1, 10_000, 8, "log", "count"),
+        ModelChoice("model", "Model", EIGHT, counts=False),
         Choice("dtype", "KV cache in", FORMATS, "bf16", more=True, open=False),
         Choice("weights_dtype", "Weights in", {name: FORMATS[name] for name in ("bf16", "fp8", "int4")}, "bf16",
                more=True, open=False),
-        Slider("gpus", "GPUs", 1, GPUS[-1], NODE, GPUS, "count", more=True),
+        Slider("gpus", "GPUs", 1, GPUS[-1], 1, GPUS, "count", more=True),
         Choice("gpu", "GPU", ACCELERATORS, "h100-sxm", more=True),
         Slider("headroom", "HBM kept free", 0, 0.5, HEADROOM, tuple(n / 20 for n in range(11)), "share", more=True),
     ),
     more="More: precision, GPUs, headroom",
     view=_users,
     presets={
-        "16 users at 8k": {},
-        "the 53rd user": {"users": 53},
-        "long context: four at 128k": {"context": 131072, "users": 4},
-        "a thousand at 8k": {"users": 1000},
-        "the same in fp8": {"users": 1000, "dtype": "fp8"},
-        "yours: 8B on one": {"model": "llama-3.1-8b", "gpus": 1},
+        "yours: 8B on one": {},
+        "70B on a node, 16 users": _NODE | {"users": 16},
+        "the 53rd user": _NODE | {"users": 53},
+        "long context: four at 128k": _NODE | {"context": 131072, "users": 4},
+        "a thousand at 8k": _NODE | {"users": 1000},
+        "the same in fp8": _NODE | {"users": 1000, "dtype": "fp8"},
     },
     predict=Prediction(
         "The weights of Llama-3.1-70B are **141 GB** in bf16. Users come, each with 8,192 tokens of context. With "
         "**which user** does the KV cache become larger than the weights?",
         truth=_passing,
-        values={"model": SEVENTY, "context": 8192, "users": 53, "dtype": "bf16", "weights_dtype": "bf16"},
+        values=_NODE | {"context": 8192, "users": 53, "dtype": "bf16", "weights_dtype": "bf16"},
         low=1, high=10_000, unit="count",
         lesson=lambda values: f"With 128k tokens each it is user {_passing(values | {'context': 131072})}. The weights "
                               "are a fixed cost; the cache is what grows."),
@@ -206,13 +209,13 @@ fetch = Explorer(
     intro="The keys and values of a prefix lie in some tier. They can be fetched from there, or computed again from "
           "the prefix's tokens.",
     controls=(
-        Slider("tokens", "Tokens of the prefix", 16, PREFIXES[-1], 4096, PREFIXES, "count"),
+        Slider("tokens", "Prefix, tokens", 16, PREFIXES[-1], 4096, PREFIXES, "count"),
         Choice("source", "Fetched from", {name: each.title for name, each in PLACES.items()}, "pcie-measured",
                open=False),
-        Slider("gpus", "GPUs that would compute it", 1, GPUS[-1], NODE, GPUS, "count"),
+        Slider("gpus", "GPUs computing", 1, GPUS[-1], 1, GPUS, "count"),
         Slider("efficiency", "Share of their FLOP/s reached", 0.05, 1, 0.4, tuple(n / 20 for n in range(1, 21)),
                "share", more=True),
-        ModelChoice("model", "Model", SEVENTY, more=True, counts=False),
+        ModelChoice("model", "Model", EIGHT, more=True, counts=False),
         Choice("dtype", "KV cache in", FORMATS, "bf16", more=True, open=False),
         Slider("links", "Links or connections side by side", 1, 256, 1, tuple(2**n for n in range(9)), "count",
                more=True),
@@ -221,12 +224,12 @@ fetch = Explorer(
     more="More: efficiency, model, precision, links",
     view=_fetch,
     presets={
-        "4k over PCIe 5": {},
-        "one S3 connection": {"source": "s3-connection"},
-        "all of S3's network": {"source": "s3"},
-        "the same, 64k": {"source": "s3", "tokens": 65536},
-        "one GPU computes": {"source": "s3", "gpus": 1},
-        "DeepSeek-V3's latents": {"model": "deepseek-v3", "source": "s3-connection"},
+        "yours: 8B, one GPU": {},
+        "70B, eight GPUs": _NODE,
+        "from one S3 connection": _NODE | {"source": "s3-connection"},
+        "from all of S3's network": _NODE | {"source": "s3"},
+        "the same, 64k": _NODE | {"source": "s3", "tokens": 65536},
+        "DeepSeek-V3's latents": _NODE | {"source": "s3", "model": "deepseek-v3"},
     },
     predict=Prediction(
         "Eight H100 at 40 % of their FLOP/s compute the cache of a 4,096-token prefix of Llama-3.1-70B in **0.18 s**. "
@@ -234,8 +237,7 @@ fetch = Explorer(
         truth=lambda values: kv_cache.break_even_bandwidth(
             values["model"], tokens=values["tokens"], gpus=values["gpus"], efficiency=values["efficiency"],
             dtype=values["dtype"], attention=values["attention"]),
-        values={"model": SEVENTY, "tokens": 4096, "source": "nvme", "gpus": 8, "efficiency": 0.4, "dtype": "bf16",
-                "attention": False, "links": 1},
+        values=_NODE | {"tokens": 4096, "efficiency": 0.4, "dtype": "bf16", "attention": False, "links": 1},
         low=1e7, high=1e12, unit="bytes/s",
         lesson="A prefix ten times as long has ten times the bytes and ten times the FLOPs: the same speed breaks "
                "even. Only a latency makes the length matter."),

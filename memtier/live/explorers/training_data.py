@@ -77,8 +77,8 @@ _RUN = {"model": "llama-3.1-405b", "gpus": LLAMA["gpus"], "reached": LLAMA["rate
 demand = Explorer(
     name="training_data.demand",
     title="What a run reads",
-    intro="A run reads tokens as fast as its GPUs can learn from them. Choose a model and a cluster and see how few bytes "
-          "a second that is for text.",
+    intro="A run reads tokens as fast as its GPUs can learn from them. Choose a model and a cluster, and see how many "
+          "bytes a second that is.",
     controls=(
         ModelChoice("model", "Model", "llama-3.1-8b"),
         Slider("gpus", "GPUs", 1, _GPUS[-1], 8, _GPUS, "count"),
@@ -119,7 +119,11 @@ SAMPLES = {
     "video": (training_data.clip(**VIDEO), 40),
 }
 KINDS = {"image": "images", "text": "text for 8B", "volume": "medical volumes", "video": "video", "own": "your own …"}
-DEPTHS = tuple(sorted({round(2 ** (n / 4)) for n in range(53)}))  # requests in flight at which the curve is drawn
+DEPTHS = tuple(sorted({round(2 ** (n / 2)) for n in range(27)}))  # requests in flight at which the curve is drawn
+PERCENTS = {"ticks": tuple((n / 4, PERCENT(n / 4)) for n in range(5)), "log": False}
+IN_FLIGHT = Axis("requests in flight", 1, DEPTHS[-1], "{:,.0f}".format,
+                 tuple((n, f"{n:,}") for n in (1, 8, 64, 512, 4096)))
+COMPUTING = Axis("time the GPUs compute", 0, 1.05, PERCENT, **PERCENTS)
 FLOW = Axis("bytes a second", 1e4, 1e13, units.format_rate, RATE_TICKS)
 
 
@@ -141,37 +145,32 @@ def _pipeline(sample, request, in_flight, cached, gpus, prepared, prefixes, driv
              "requests_per_second": GETS * prefixes, "prepared": prepared * gpus}
     here = training_data.pipeline(what, in_flight=in_flight, **asked)
     wanted, starving = units.format_rate(here.rate * what.stored), here.slowest
-    say = f"{gpus:,} GPU{'s' if gpus > 1 else ''} want {here.rate:,.4g} samples a second, {wanted}"
+    want, get, them = ("s want", "get", "them") if gpus > 1 else (" wants", "gets", "it")
+    say = f"{gpus:,} GPU{want} {units.format_count(here.rate)} samples a second, {wanted}, and {get} "
     if here.stall > 0.0005:
-        say += (f", and get {_percent(1 - here.stall)} of it: they wait {_percent(here.stall)} of the time. What starves "
-                f"them: {starving.name} ({starving.limit}).")
+        say += f"{_percent(1 - here.stall)} of it. What starves {them}: {starving.name} ({starving.limit})."
     else:
-        say += f", and get it. The busiest hop, {starving.name}, is at {_percent(starving.load)}."
+        say += f"it. The busiest hop, {starving.name}, is at {_percent(starving.load)}."
     depth = _depth(what, here.rate, request, cached)
-    say += f" By Little's law {depth:,} request{'s' if depth > 1 else ''} in flight bring what is not cached."
+    say += f" By Little's law the store needs {depth:,} request{'s' if depth > 1 else ''} in flight."
     hops = drawing.dots([(hop.name, {"needed": hop.needed, "available": hop.available}) for hop in here.hops], FLOW,
                         "Bandwidth at each hop of one node", say)
     curve = [(q, 1 - training_data.pipeline(what, in_flight=q, **asked).stall) for q in DEPTHS]
-    reach = drawing.lines(
-        [("time the GPUs compute", curve)],
-        Axis("requests in flight", 1, DEPTHS[-1], "{:,.0f}".format, tuple((n, f"{n:,}") for n in (1, 8, 64, 512, 4096))),
-        Axis("time the GPUs compute", 0, 1.05, PERCENT, tuple((n / 4, PERCENT(n / 4)) for n in range(5)), log=False),
-        "What more requests in flight buy", say, points=[("here", in_flight, 1 - here.stall)], height=200,
-        guess=guess and (guess, 1.0, f"your guess: {guess:,}"))
+    reach = drawing.lines([("time the GPUs compute", curve)], IN_FLIGHT, COMPUTING, "What more requests in flight buy",
+                          say, points=[("here", in_flight, 1 - here.stall)], height=200,
+                          guess=guess and (guess, 1.0, f"your guess: {guess:,}"))
     return View((hops, reach), say, _pipeline_note(here, request, in_flight, drives))
 
 
 def _pipeline_note(here, request, in_flight, drives) -> str:
-    fetch, write = here.hops[0], here.hops[1]
-    used = min(fetch.needed, fetch.available)
-    notes = [f"In flight: {units.format_bytes(in_flight * request)} of memory. {used / request:,.3g} requests a second, "
-             f"of which the store takes {GETS:,} a prefix."]
-    worn = min(write.needed, fetch.available) * DAY
-    if worn:
-        days = drives * DRIVE.endurance / worn
-        notes.append(f"The cache writes {units.format_bytes(worn)} a day, which wears out "
-                     f"{'its drive' if drives == 1 else f'its {drives} drives'} in {days:,.3g} days.")
-    return " ".join(notes)
+    fetched = here.hops[0].needed * (1 - here.stall)  # bytes a second from the store, and so into the cache
+    note = (f"In flight: {units.format_bytes(in_flight * request)} of memory. "
+            f"{units.format_count(fetched / request)} requests a second; the store takes {GETS:,} a prefix.")
+    if fetched:
+        lasts = drives * DRIVE.endurance / fetched
+        note += (f" The cache writes {units.format_bytes(fetched * DAY)} a day; drives rated for "
+                 f"{units.format_bytes(DRIVE.endurance)} would last {units.format_time(lasts)}.")
+    return note
 
 
 _SHARD, _OBJECT = 64e6, IMAGE.stored
@@ -188,7 +187,7 @@ pipeline = Explorer(
         Slider("cached", "Reads that the cache on NVMe answers", 0, 1, 0, "linear", "share", more=True),
         Slider("gpus", "GPUs in the node", 1, 16, 8, tuple(range(1, 17)), "count", more=True),
         Slider("prepared", "Samples a second the CPU prepares, each GPU", 1, 100_000, 5000, "log", "count", more=True),
-        Slider("prefixes", "Prefixes that the objects are spread over", 1, 64, 1, tuple(2**n for n in range(7)), "count",
+        Slider("prefixes", "Prefixes the objects are spread over", 1, 64, 1, tuple(2**n for n in range(7)), "count",
                more=True),
         Slider("drives", "NVMe drives", 1, 8, 1, tuple(range(1, 9)), "count", more=True),
         Slider("own_size", "Your own: bytes of a sample", 1e3, 1e9, 1e6, "log", "bytes", more=True),
@@ -205,40 +204,39 @@ pipeline = Explorer(
         "medical volumes": {"sample": "volume", "in_flight": 512},
     },
     predict=Prediction(
-        "Eight GPUs train on images of 150 KB, 2,500 a second each: **3 GB/s**. Each image is an object of its own. The "
-        "first byte takes 150 ms, a connection then carries 87.5 MB/s. **How many requests must be in flight?**",
-        truth=lambda values: _depth(*_sample(values["sample"], 0, 0)[:1], values["gpus"] * IMAGES_EACH, values["request"],
-                                    values["cached"]),
+        "Eight GPUs train on images of 150 KB, 2,500 a second each: **3 GB/s**. Each image is an object of its own. "
+        "The first byte takes 150 ms, then a connection carries 87.5 MB/s. **How many requests must be in flight?**",
+        truth=lambda values: _depth(IMAGE, values["gpus"] * IMAGES_EACH, values["request"], values["cached"]),
         values={"sample": "image", "request": _OBJECT, "gpus": 8, "cached": 0}, low=1, high=100_000, unit="count",
-        lesson="And even they would not do: one prefix takes 5,500 requests a second, and these are 20,000. Packed into "
+        lesson="Even they would not do: one prefix takes 5,500 requests a second, and these are 20,000. Packed into "
                "shards of 64 MB, 42 in flight bring the same bytes."),
 )
 
 
 # The shard cache
 
-POLICIES = {"lru": "least recently used leaves", "pinned": "what is in stays", "same order": "LRU, same order every epoch"}
+POLICIES = {"lru": "LRU, new order each epoch", "pinned": "pinned, what is in stays",
+            "same order": "LRU, same order each epoch"}
 SHARES = tuple(n / 50 for n in range(51))
 
 
 def _cache(share, policy, nbytes, epochs, guess=None) -> View:
     found = training_data.cache_hits(share, policy=policy)
     from_store = nbytes * (1 + (epochs - 1) * (1 - found))
-    say = (f"With {_percent(share)} of the set cached ({units.format_bytes(share * nbytes)}) and {POLICIES[policy]}, "
-           f"{_percent(found)} of the reads hit from the second epoch on. Over {epochs:,} epochs the store sends "
-           f"{units.format_bytes(from_store)} of {units.format_bytes(nbytes * epochs)}.")
+    say = (f"{_percent(share)} of the set cached ({units.format_bytes(share * nbytes)}), {POLICIES[policy]}: "
+           f"{_percent(found)} of the reads hit, from the second epoch on. In {epochs:,} "
+           f"epoch{'s' if epochs > 1 else ''} {units.format_bytes(nbytes * epochs)} are read, and the store sends "
+           f"{units.format_bytes(from_store)} of them.")
     curves = [(words, [(at, training_data.cache_hits(at, policy=name)) for at in SHARES])
               for name, words in POLICIES.items()]
-    axis = {"ticks": tuple((n / 4, PERCENT(n / 4)) for n in range(5)), "log": False}
-    drawn = drawing.lines(curves, Axis("part of the set that is cached", 0, 1, PERCENT, **axis),
-                          Axis("reads that hit", 0, 1.05, _percent, **axis), "Reads that the cache answers", say,
+    drawn = drawing.lines(curves, Axis("part of the set that is cached", 0, 1, PERCENT, **PERCENTS),
+                          Axis("reads that hit", 0, 1.05, _percent, **PERCENTS), "Reads that the cache answers", say,
                           points=[("here", share, found)],
                           guess=guess and (share, guess, f"your guess: {_percent(guess)}"))
     read = drawing.bars([(f"{epochs:,} epochs", {"from object storage": from_store,
                                                  "from the cache": max(0.0, nbytes * epochs - from_store)})],
                         "Where the bytes come from", say)
-    return View((drawn, read), say, "Every epoch reads the whole set; the first finds the cache empty. Except for the "
-                                    "last choice, each epoch has a new random order.")
+    return View((drawn, read), say, "Every epoch reads the whole set; the first finds the cache empty.")
 
 
 cache = Explorer(

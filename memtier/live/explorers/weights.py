@@ -45,6 +45,10 @@ def _parts(model, dtype: str, everything: bool) -> Inventory:
     return Inventory({"numbers": numbers, "scales": model * each.bytes_each - numbers})
 
 
+def _marked(name: str, dtype: str) -> str:
+    return f"{name} (chosen)" if name == dtype else name
+
+
 def _precision(model, dtype, gpus, gpu, free, everything, guess=None) -> View:
     model, accelerator = models.resolve(model), tiers.accelerator(gpu)
     limit = accelerator.memory.capacity
@@ -60,13 +64,13 @@ def _precision(model, dtype, gpus, gpu, free, everything, guess=None) -> View:
     fits = f"They fit on {card}{each}" if chosen.total <= room else f"They do not fit on {card} of {memory}"
     enough = "" if needed[dtype] == gpus else f"; {needed[dtype]:,} {'is' if needed[dtype] == 1 else 'are'} enough"
     say = f"{_titled(model)} in {dtype}: {_size(chosen.total)} of weights{less}. {fits}{enough}."
-    rows = [(name, held[name]) for name in dict.fromkeys(("bf16", dtype))]
+    rows = [(_marked(name, dtype), held[name]) for name in dict.fromkeys(("bf16", "fp8", "nvfp4", dtype))]
     room_label = f"{gpus} × {memory}" + (f", {100 * free:.3g} % kept free" if free else "")
     bar = drawing.bars(rows, f"Weights of {_titled(model)}", say, limit=(room, room_label), say=_size,
                        guess=guess and (guess, f"your guess: {units.format_bytes(guess)}"))
     shown = {name: count for name, count in needed.items() if name in COMPARED or name == dtype}
     axis = Axis("GPUs needed", 0.9, 1.3 * max(*shown.values(), gpus), lambda count: f"{count:,.0f}")
-    which = drawing.dots([(f"{name} (chosen)" if name == dtype else name, {"GPUs needed": count})
+    which = drawing.dots([(_marked(name, dtype), {"GPUs needed": count})
                           for name, count in sorted(shown.items(), key=lambda each: -held[each[0]].total)],
                          axis, f"How many {accelerator.title} hold them", say, limit=(gpus, f"you have {gpus}"))
     return View((bar, which), say, _precision_note(model, chosen, dtype, everything))
@@ -153,7 +157,7 @@ def _decode(batch, model, dtype, gpu, gpus, context, guess=None) -> View:
     together = [(each.batch, each.tokens_per_second) for each in steps]
     alone = [(each.batch, 1 / each.seconds) for each in steps]
     roof = step.batch / step.compute_seconds
-    rate = Axis("tokens a second, at most", min(alone)[1] / 300, 3 * max(roof, guess or 0), _number)
+    rate = Axis("tokens a second, at most", min(each for _, each in alone) / 3, 3 * max(roof, guess or 0), _number)
     mark = guess and (batch, guess, f"your guess: {_number(guess)}")
     ceiling = drawing.lines(
         [("all together", together), ("each sequence", alone)],
@@ -169,7 +173,7 @@ def _decode(batch, model, dtype, gpu, gpus, context, guess=None) -> View:
 def _decode_note(model, step, accelerator, gpus: int, context: int, dtype: str) -> str:
     ridge = tiers.ridge_point(accelerator.flops, accelerator.memory.read)
     intensity = tiers.intensity(step.flops, step.read.total)
-    notes = [f"{intensity:.3g} FLOPs for each byte read; {accelerator.title} balances at {ridge:.3g}."]
+    notes = [f"Intensity: {intensity:.3g} FLOPs a byte; the ridge of an {accelerator.title} is at {ridge:.3g}."]
     held = weights.inventory(model, dtype=dtype).total + step.read.get("KV cache", 0)
     room, what = gpus * accelerator.memory.capacity, "weights and KV cache" if "KV cache" in step.read else "weights"
     if held > room:
@@ -196,7 +200,7 @@ decode = Explorer(
     title="One decoding step",
     intro="Each step writes one token for every sequence and reads the weights once for all of them.",
     controls=(
-        Slider("batch", "Sequences in the step (batch)", 1, BATCHES[-1], 1, BATCHES, "count"),
+        Slider("batch", "Sequences (batch)", 1, BATCHES[-1], 1, BATCHES, "count"),
         ModelChoice("model", "Model", "llama-3.1-8b"),
         Choice("dtype", "Format", FORMATS, "bf16", open=False),
         Choice("gpu", "GPU", ACCELERATORS, "h100-sxm", more=True, open=False),

@@ -434,8 +434,8 @@ def _draw_message(random) -> dict:
     v["allocated"] = round(v["process"] - v["outside"] - v["pieces"], 2)
     v["tried"] = round(v["free"] + random.randint(150, 400) / 100, 2)
     read = workspace.read_message(_message(v))
-    return v | {"cause": cause, "message": _message(v), "reserved": _gib(read.reserved, 4), "all": _gib(read.process, 4),
-                "missing": _gib(read.missing), "what": REMEDIES[cause], "why": WHY[cause].format(
+    return v | {"cause": cause, "what": REMEDIES[cause], "message": _message(v), "reserved": _gib(read.reserved, 4),
+                "all": _gib(read.process, 4), "missing": _gib(read.missing), "why": WHY[cause].format(
                     tried=_gib(read.tried), free=_gib(read.free), pieces=_gib(read.reserved_unallocated),
                     others=_gib(sum(nbytes for _, nbytes in read.others)), allocated=_gib(read.allocated))}
 

@@ -106,7 +106,7 @@ prefixes = Question(
         "A token adds {token}. How many tokens are there in all?",
     ),
     solution="A token adds {token}, a prefix of {long} tokens {each}. {many} of them: **{total}**. A node of eight "
-             "H100 has {memory} of CPU memory, so this takes {nodes} nodes: a reason for NVMe, or a store that all share.",
+             "H100 has {memory} of CPU memory, so this takes {nodes}: a reason for NVMe, or a store that all share.",
 )
 
 
@@ -203,8 +203,8 @@ def _fitting(v, **other) -> int:
     return kv_cache.users(v["model"], **asked)
 
 
-users = Question(
-    name="kv_cache.users",
+users_that_fit = Question(
+    name="kv_cache.users_that_fit",
     title="Users that fit",
     draw=_draw_users,
     prompt="{model}, bf16, {weights} of weights, {token} bytes of KV cache a token. It runs on eight GPUs of 80 GB, of "
@@ -466,7 +466,8 @@ def _draw_diagnose(random) -> dict:
          "fault": random.choice(("windows", "heads", "fp32") if windowed else ("heads", "fp32", "reserved"))}
     model, others = models.get(name), [cause for cause in CAUSES if cause != v["fault"]]
     lines = [f"- {CAUSES[cause]}: {format_bytes(_seen(v, cause))}" for cause in others]
-    return v | {"long": _tokens(v["tokens"]), "most": _tokens(LONGEST), "heads": model.heads, "kv_heads": model.kv_heads,
+    return v | {"long": _tokens(v["tokens"]), "most": _tokens(LONGEST), "heads": model.heads,
+                "kv_heads": model.kv_heads,
                 "look": f"a sliding window of {model.windows[0]:,} tokens" if windowed else "full attention",
                 "predicted": format_bytes(_seen(v, "")), "shown": format_bytes(_seen(v, v["fault"])),
                 "ratio": f"{_seen(v, v['fault']) / _seen(v, ''):.2f}", "what": CAUSES[v["fault"]],

@@ -1,0 +1,177 @@
+"""Numbers quoted in book/05-kv-cache.ipynb."""
+
+from dataclasses import replace
+
+from prose.common import EIGHT, SEVENTY, card, fact, moved, rate, size, time
+
+from memtier import kv_cache, models, tiers, units, weights
+
+NOTEBOOK = "book/05-kv-cache.ipynb"
+
+SECONDS = {"tokens": 4096, "gpus": 8, "efficiency": 0.4}
+LENGTHS = range(200, 8200, 100)
+DAY = {"count": 10_000, "tokens": 4096}
+WINDOWED = 30 * 999 * 1600  # bytes of the layers with a window, in the second example
+
+
+def user(model=SEVENTY, tokens=8192, **other):
+    return kv_cache.inventory(model, sequence=tokens, **other).total
+
+
+def held(model=SEVENTY):
+    return weights.inventory(model).total
+
+
+def fitting(tokens=8192, model=SEVENTY, gpus=8):
+    return kv_cache.users(model, limit=card(), headroom=0.1, gpus=gpus, sequence=tokens)
+
+
+def heads(count):
+    return replace(models.get(SEVENTY), kv_heads=count)
+
+
+def token(model=SEVENTY, **other):
+    return kv_cache.bytes_per_token(model, **other)
+
+
+def in_full(nbytes):
+    return f"{100 * nbytes / (nbytes + WINDOWED):.0f} %"
+
+
+def free():
+    """Bytes of the node's HBM that weights and headroom leave."""
+    return 8 * card() * 0.9 - held()
+
+
+def even(model=SEVENTY, **other):
+    return rate(kv_cache.break_even_bandwidth(model, **SECONDS | other))
+
+
+def fetched(source):
+    return kv_cache.fetch_time(SEVENTY, tokens=4096, source=source)
+
+
+def again(**other):
+    return kv_cache.recompute_time(SEVENTY, **SECONDS | other)
+
+
+def popular():
+    """(shares found in each tier, waits) of the chapter's 10,000 prefixes."""
+    prefix = kv_cache.stored(SEVENTY, tokens=4096)
+    rooms = free() / 4, tiers.get("h100-node-dram").capacity, tiers.get("h100-node-nvme").capacity
+    shares = kv_cache.served(kv_cache.zipf(10_000), capacities=[int(room // prefix) for room in rooms])
+    return shares, (0.0, fetched(fact("link.pcie5-x16.host-to-device")), fetched("micron-9550"), again())
+
+
+def mean(tiers_there):
+    shares, waits = popular()
+    hits = shares[:tiers_there]
+    return time(kv_cache.mean_time((*hits, 1 - sum(hits)), (*waits[:tiers_there], waits[-1])))
+
+
+QUOTED = {
+    # the hook, and what is kept
+    "Its weights fill 141 GB of the node's 640 GB": lambda:
+        f"Its weights fill {size(held())} of the node's {size(8 * card())}",
+    "the weights of 141 GB": lambda: f"the weights of {size(held())}",
+    "With the 53rd user at 8,192 tokens, or the 4th at 131,072": lambda:
+        "With the {}rd user at 8,192 tokens, or the {}th at 131,072".format(
+            *(kv_cache.users_to_pass(SEVENTY, sequence=tokens) for tokens in (8192, 131072))),
+    "= 327,680 bytes": lambda: f"= {token():,} bytes",
+    "162 users of 8,192 tokens fit": lambda: f"{fitting()} users of 8,192 tokens fit",
+    # worked example 1
+    "= 8,000 bytes, 8 KB": lambda: f"= {2 * 10 * 4 * 50 * 2:,} bytes, {size(2 * 10 * 4 * 50 * 2)}",
+    "8 KB = 40 MB": lambda: f"{size(8e3)} = {size(5000 * 8e3)}",
+    "1 billion = 2 GB": lambda: f"1 billion = {size(2e9)}",
+    # heads, windows, bits
+    "between 21.5 GB and 2.68 GB a user": lambda: f"between {size(user(heads(64)))} and {size(user())} a user",
+    "70.3 KB a token, a 71st": lambda: "{} a token, a {:.0f}st".format(
+        size(token("deepseek-v3")),
+        token(replace(models.get("deepseek-v3"), kv_rank=None)) / token("deepseek-v3")),
+    "keeps 537 MB where full attention would keep 4.29 GB": lambda:
+        "keeps {} where full attention would keep {}".format(
+            *(size(user("mistral-7b", 32768, windows=windows)) for windows in (True, False))),
+    "it still keeps 537 MB": lambda: f"it still keeps {size(user('mistral-7b', 131072))}",
+    "3.82 times smaller, or 3.76, or 3.56": lambda: "{:.2f} times smaller, or {:.2f}, or {:.2f}".format(
+        *(token(EIGHT) / token(EIGHT, dtype=dtype) for dtype in ("int4", "mxfp4", "nvfp4"))),
+    # worked example 2
+    "= 160 MB": lambda: f"= {size(10 * 10_000 * 1600)}",
+    "= 48 MB": lambda: f"= {size(WINDOWED, 2)}",
+    "208 MB in all, of which 77 %": lambda: f"{size(160e6 + WINDOWED)} in all, of which {in_full(160e6)}",
+    "keep 1.6 GB, 97 %": lambda: f"keep {size(1.6e9)}, {in_full(1.6e9)}",
+    # paging, prefixes
+    "only 20.4 % to 38.2 %": lambda: "only {:g} % to {:g} %".format(
+        *(100 * fact(f"software.kv-memory.{which}") for which in ("least", "most"))),
+    "waste half of their pieces": lambda: {50: "waste half of their pieces"}[round(100 * kv_cache.reserved(
+        EIGHT, lengths=LENGTHS, limit=8192).share("reserved, unused"), -1)],
+    "In blocks, 0.1 % is wasted": lambda: "In blocks, {:.1f} % is wasted".format(
+        100 * kv_cache.paged(EIGHT, lengths=LENGTHS).share("rest of blocks")),
+    "13.4 TB. Neither": lambda: f"{size(kv_cache.prefixes(SEVENTY, **DAY).total)}. Neither",
+    # fetch or recompute
+    "over PCIe 5 it takes 0.03 s, computing takes some 0.2 s, and one connection to S3 some 15 s": lambda:
+        "over PCIe 5 it takes {:.2f} s, computing takes some {:.1f} s, and one connection to S3 some {:.0f} s".format(
+            fetched(fact("link.pcie5-x16.host-to-device")), again(), fetched("s3-connection")),
+    "eight GPUs it is 7.35 GB/s": lambda: f"eight GPUs it is {even()}",
+    "alone breaks even at 919 MB/s": lambda: f"alone breaks even at {even(gpus=1)}",
+    "takes 150 ms, in which eight GPUs compute over 3,000 tokens": lambda:
+        "takes {}, in which eight GPUs compute over {:,.0f},000 tokens".format(
+            time(tiers.get("s3").latency), tiers.get("s3").latency / again() * 4096 // 1000),
+    "from 8,165 tokens on": lambda: "from {:,} tokens on".format(
+        kv_cache.break_even_length(SEVENTY, source="s3", gpus=8, efficiency=0.4)),
+    # worked example 3
+    "= 50 µs a token": lambda: f"= {time(2 * 10e9 / 4e14)} a token",
+    "over 4 GB/s = 25 µs. Each fetched token saves 25 µs": lambda:
+        f"over 4 GB/s = {time(moved(100e3, 4e9))}. Each fetched token saves {time(50e-6 - moved(100e3, 4e9))}",
+    "so 100 ms are made up after 4,000 tokens": lambda:
+        f"so 100 ms are made up after {0.1 / 25e-6:,.0f} tokens",
+    "100 KB / 50 µs = 2 GB/s": lambda: f"100 KB / 50 µs = {rate(100e3 / 50e-6)}",
+    # hits
+    "81 prefixes of 10,000, answers 37 % of the requests": lambda:
+        f"{free() / 4 // user(tokens=4096):.0f} prefixes of 10,000, "
+        f"answers {100 * popular()[0][0]:.0f} % of the requests",
+    "from 116 ms down to 58 ms, and drives to 35.1 ms": lambda:
+        f"from {mean(1)} down to {mean(2)}, and drives to {mean(3)}",
+    # the numbers
+    "carries 63 GB/s": lambda: f"carries {rate(fact('link.pcie5-x16.rate'))}",
+    "50 GB/s, over it": lambda: f"{rate(fact('link.lmcache.rate'))}, over it",
+    "11 GB/s, and 15 GB/s elsewhere": lambda:
+        f"{rate(fact('link.vllm-native.rate'))}, and {rate(fact('link.pcie5-x16.kv-offload'))} elsewhere",
+    "two pieces of 32 KB": lambda: f"two pieces of {16 * 8 * 128 * 2 // 1024} KB",
+    # beliefs
+    "so 499 GB are free": lambda: f"so {size(8 * card() - held())} are free",
+    "takes 42.9 GB, and with 10 % kept free the 11th user": lambda:
+        f"takes {size(user(tokens=131072))}, and with 10 % kept free the {fitting(131072) + 1}th user",
+    "2.62 MB a token for 70B instead of 328 KB": lambda:
+        f"{size(token(heads(64)))} a token for 70B instead of {size(token())}",
+    "for 20 users where 162 fit": lambda:
+        f"for {free() // user(heads(64)):.0f} users where {fitting()} fit",
+    "4.29 GB. It is 0.54 GB": lambda: "{} GB. It is {} GB".format(
+        *(f"{user('mistral-7b', 32768, windows=windows) / 1e9:.2f}" for windows in (False, True))),
+    "17.2 GB of 8B at 131,072 tokens would become 4.29 GB": lambda:
+        f"{size(user(EIGHT, 131072))} of 8B at 131,072 tokens would become {size(user(EIGHT, 131072) / 4)}",
+    "it is 4.5 GB in int4 and 4.83 GB in": lambda: "it is {} in int4 and {} in".format(
+        *(size(user(EIGHT, 131072, dtype=dtype)) for dtype in ("int4", "nvfp4"))),
+    "a bandwidth, 7.35 GB/s": lambda: f"a bandwidth, {even()}",
+    "back in 21 ms": lambda: f"back in {time(fetched('pcie5-x16'), 2)}",
+    "at 15 GB/s it takes 89 ms": lambda:
+        f"at 15 GB/s it takes {time(fetched(fact('link.pcie5-x16.kv-offload')), 2)}",
+    # the two cases
+    "8B serves 52 users": lambda: f"8B serves {fitting(model=EIGHT, gpus=1)} users",
+    "162 on each node, 1,296 in all, and the day's 13.4 TB of prefixes fit into the 16 TB": lambda:
+        "{} on each node, {:,} in all, and the day's {} of prefixes fit into the {}".format(
+            fitting(), 8 * fitting(), size(kv_cache.prefixes(SEVENTY, **DAY).total),
+            size(8 * tiers.get("h100-node-dram").capacity)),
+    # try it
+    "the 162 users to 81. Twice the weights, 282 GB, leaves room for 109": lambda:
+        f"the {fitting()} users to {fitting(16384)}. Twice the weights, {size(2 * held())}, leaves room for "
+        f"{(free() - held()) // user():.0f}",
+    "only 37.6 billion": lambda: f"only {units.format_count(weights.active('deepseek-v3'))}",
+    "breaks even at 2.96 GB/s, where 70B needs 7.35 GB/s": lambda:
+        f"breaks even at {even('deepseek-v3')}, where 70B needs {even()}",
+}
+
+GIVEN = (
+    "With 10 % of the node kept free", "slowed down to 20 ms and 20 MB/s", "100 KB a token", "after 100 ms and then",
+    "sends 4 GB/s", "we take 40 %", "38 to 43 %", "2\\text{ GB} / 40\\text{ MB} = 50", "8 KB",
+    "LMCache was measured at 400",
+)
