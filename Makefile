@@ -1,7 +1,7 @@
 # make serve      read the course in a browser: makes its own environment, builds the book, serves it, prints the address
 # make test       everything that is checked: style, module arrows, the book's build, unit tests, notebooks, pages in a real browser
 # make soak       the full grids on which formulas and torch are compared (some 20 minutes); their logs go to soak/
-# make benchmarks compare memtier, and what others use, with torch (about an hour, 4 GB on disk); results go to benchmarks/
+# make benchmarks compare memtier, and what others use, with torch (some 20 minutes, 3 GB on disk); results go to benchmarks/
 # make notebooks  run all notebooks and store their outputs, normalised
 # make clean      remove what the above made
 #
@@ -43,9 +43,11 @@ soak: $(COURSE)
 	@mkdir -p soak
 	$(PY) tests/kv_grid.py | tee soak/kv_cache.log
 	$(PY) tests/activations_grid.py | tee soak/activations.log
+	$(PY) tests/checkpoint_kills.py | tee soak/checkpoints.log
 
 benchmarks: $(COURSE)
 	$(PY) benchmarks/accuracy.py
+	$(PY) benchmarks/checkpoints.py
 
 notebooks: $(COURSE)
 	$(PY) tools/notebooks.py

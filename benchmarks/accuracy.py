@@ -2,7 +2,7 @@
 
     python benchmarks/accuracy.py [--jobs N] [--again]
 
-First torch measures (an hour of one core), then each package answers in an environment of its own (benchmarks/
+First torch measures (some 15 minutes of one core), then each package answers in an environment of its own (benchmarks/
 packages.py), then the published formulas and memtier. The results go to benchmarks/accuracy.json, which the page
 "How accurate is this?" reads, and its tables are printed. What torch said before is kept while its version and that of
 transformers are the same; --again measures everything anew.
@@ -27,6 +27,7 @@ import truth
 from memtier import accuracy, activations, kv_cache, models, optimizer_state
 
 RESULTS = Path(__file__).with_name("accuracy.json")
+MEASURED = packages.ENVIRONMENTS / "measured.json"  # what torch has said so far, should a run be interrupted
 CACHES = 2  # of a full-size model: so many of the sizes it is run with
 RECIPES = ("bf16-adam", "fp32-adam")
 
@@ -97,16 +98,13 @@ def model_of(row: dict, configs: dict) -> models.Model:
 
 
 def run(jobs: int, again: bool) -> accuracy.Results:
-    """Everything, with what torch said before where that still holds. Writes RESULTS as it goes."""
+    """Everything, with what torch said before where that still holds."""
     configs, rows = plan()
     versions = {"Python": platform.python_version(), "torch": torch.__version__,
                 "transformers": transformers.__version__}
-    before = {}
-    if RESULTS.exists() and not again:
-        old = accuracy.read(RESULTS)
-        if all(old.versions.get(name) == versions[name] for name in ("torch", "transformers")):
-            before = {_key(row, old.configs): row["torch"] for row in old.rows}
+    before = {} if again else _measured_before(versions)
     results = accuracy.Results(time.strftime("%Y-%m-%d"), _machine(), versions, {}, configs, [])
+    MEASURED.parent.mkdir(parents=True, exist_ok=True)
     missing = [row for row in rows if _key(row, configs) not in before]
     with ProcessPoolExecutor(jobs) as pool:
         asked = {pool.submit(measure, row, model_of(row, configs).config, row["model"] in configs): row
@@ -116,9 +114,9 @@ def run(jobs: int, again: bool) -> accuracy.Results:
             before[_key(row, configs)] = done.result()
             print(f"{number:4} of {len(asked)}: {row['quantity']}, {row['model']}, {row['how']}", flush=True)
             if number % 25 == 0:
-                accuracy.write(_filled(results, rows, before), RESULTS)
+                accuracy.write(_filled(results, rows, before), MEASURED)
     results = _filled(results, rows, before)
-    accuracy.write(results, RESULTS)
+    accuracy.write(results, MEASURED)
 
     for row in results.rows:
         model = model_of(row, configs)
@@ -132,6 +130,16 @@ def run(jobs: int, again: bool) -> accuracy.Results:
     results.sources.update(peers.SOURCES | packages.SOURCES)
     accuracy.write(results, RESULTS)
     return results
+
+
+def _measured_before(versions: dict) -> dict[str, int]:
+    """What torch said in an earlier run, finished or not, with the same versions."""
+    before = {}
+    for path in filter(Path.exists, (RESULTS, MEASURED)):
+        old = accuracy.read(path)
+        if all(old.versions.get(name) == versions[name] for name in ("torch", "transformers")):
+            before |= {_key(row, old.configs): row["torch"] for row in old.rows}
+    return before
 
 
 def _filled(results, rows, before):

@@ -26,11 +26,11 @@ from memtier.lab.checkpoints import Checkpointer
 from memtier.lab.training_run import Settings, Training
 
 RESULTS = Path(__file__).with_name("checkpoints.json")
-SETTINGS = Settings(width=2048, depth=6)  # 25 million parameters: 300 MB of weights and moments
+SETTINGS = Settings(width=2048, depth=4)  # 17 million parameters: 200 MB of weights and moments
 
 
 def blocked(checkpointer: Checkpointer, training: Training, wait: bool) -> float:
-    """Seconds the loop stands still for one checkpoint; the writing has ended when this returns."""
+    """Seconds the loop stands still for one checkpoint; all that follows it has ended when this returns."""
     before = checkpointer.blocked
     checkpointer.save(training.step, training, wait=wait)
     seconds = checkpointer.blocked - before
@@ -65,7 +65,7 @@ def measure(folder: Path, pairs: int) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--pairs", type=int, default=11)
+    parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("--folder", type=Path, help="on the disk to be measured; the system's temporary one otherwise")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="memtier-benchmark-", dir=given.folder) as folder:

@@ -38,13 +38,15 @@ PACKAGES = (
     Package("llm-analysis", "0.2.2"),  # brings transformers 4.31, which is why each package has its own environment
 )
 SOURCES = {
-    "DeepSpeed": "deepspeed's estimate_zero3_model_states_mem_needs, one GPU, nothing offloaded, given torch's count",
+    "DeepSpeed": "deepspeed's estimate_zero3_model_states_mem_needs, one GPU, nothing offloaded, given the true count",
     "DeepSpeed, model on meta": "deepspeed's model_to_params of a model on the meta device: it tells tensors apart"
                                 " by address, and there all addresses are 0",
     "DeepSpeed, model in memory": "deepspeed's model_to_params of a model in memory, for models up to 200 M parameters",
-    "accelerate, command": "accelerate estimate-memory: it builds the model without its head",
+    "accelerate, command": "accelerate estimate-memory: it builds the model without its head, each tensor in memory"
+                           " before it is emptied",
     "accelerate, function": "accelerate's calculate_maximum_sizes of the whole model; counts buffers as well",
-    "llm-analysis": "llm-analysis' LLMAnalysis.training, given every size its ModelConfig has a field for",
+    "llm-analysis": "LLMAnalysis.training, given every size that its ModelConfig has a field for, as an endless GPU"
+                    " would run it; for one sequence at a time it adds the logits twice",
 }
 
 

@@ -32,7 +32,7 @@ from memtier.inventory import Inventory
 
 
 def _train(options) -> dict:
-    """State of one copy; of one GPU with --gpus; the GPUs needed with --limit; one GPU's activations with --sequence."""
+    """State of one copy; of one GPU with --gpus; GPUs needed with --limit; one GPU's activations with --sequence."""
     answers = {"one copy": optimizer_state.inventory(options.model, recipe=options.recipe)}
     if options.gpus is not None:
         answers["one GPU"] = optimizer_state.per_gpu(options.model, recipe=options.recipe, gpus=options.gpus,

@@ -120,6 +120,7 @@ REFUSED = {
     "reorder_and_upcast_attn": "attention computed in another order is not modelled",
     "output_attentions": "returned attention matrices are not modelled",
     "output_hidden_states": "returned hidden states are not modelled",
+    "gradient_checkpointing": "transformers would recompute whatever is asked for; leave it out and say recompute",
 }
 
 # What an activation function keeps: its own input? and how many tensors of that size on the way to its output. (The

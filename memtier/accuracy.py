@@ -16,7 +16,6 @@ from memtier import checks, drawing, models
 from memtier.table import Table
 
 QUANTITIES = ("parameters", "training state", "KV cache", "activations")
-UNITS = {"parameters": "parameters"}  # the others are bytes
 LEAST = 1e-4  # relative error that the figure can still show; what is exact stands at its edge
 
 
@@ -64,7 +63,7 @@ class Results:
         return counted
 
     def summaries(self, quantity: str, published: bool | None = None) -> tuple[Summary, ...]:
-        """memtier first, then the others by their median error; who has no answer is left out."""
+        """memtier first, then the others by their median error; who has no answer for any row is left out."""
         errors: dict[str, list[float]] = {}
         for row in self.of(quantity, published):
             for name, answer in {"memtier": row["memtier"], **row["peers"]}.items():
@@ -73,16 +72,23 @@ class Results:
                  for name, each in errors.items()]
         return tuple(sorted(found, key=lambda each: (each.name != "memtier", each.median)))
 
-    def silent(self, quantity: str) -> tuple[str, ...]:
-        """Who has no answer for any row of a quantity."""
-        heard = {each.name for each in self.summaries(quantity)}
-        return tuple(name for name in self.sources if name not in heard)
+    def asked(self) -> Table:
+        """What exactly was asked of each of the others."""
+        return Table("What was asked", ("", "source"), tuple(self.sources.items()))
+
+    def answers(self) -> Table:
+        """How many rows of each quantity each calculator has an answer for; a dash where it has none at all."""
+        counts = {quantity: {each.name: str(each.answered) for each in self.summaries(quantity)}
+                  for quantity in QUANTITIES}
+        rows = ((name, *(counts[quantity].get(name, "–") for quantity in QUANTITIES))
+                for name in ("memtier", *self.sources))
+        return Table("How many configurations have an answer", ("", *QUANTITIES), tuple(rows))
 
     def table(self, quantity: str, published: bool | None = None) -> Table:
         """Median and largest error of each calculator."""
         rows = self.of(quantity, published)
         caption = f"{quantity}: {len(rows)} configurations, errors against torch {self.versions['torch']}"
-        return Table(caption, ("", "answered", "equal", "median error", "largest error"), tuple(
+        return Table(caption, ("", "answered", "equal", "median", "largest"), tuple(
             (each.name, str(each.answered), str(each.exact), say(each.median), say(each.largest))
             for each in self.summaries(quantity, published)))
 
@@ -102,14 +108,16 @@ class Results:
 
 
 def say(error: float) -> str:
-    """A relative error in words: "0", "5.9 %", "more than 10 times"-like large ones as a multiple.
+    """A relative error in words, its sign dropped.
 
-    >>> say(0), say(0.0592), say(0.00002), say(46.2)
-    ('0', '5.9 %', '0.002 %', '4,620 %')
+    >>> say(0), say(1e-8), say(0.0592), say(46.2)
+    ('0', 'under 0.001 %', '5.9 %', '4,620 %')
     """
     percent = 100 * abs(error)
     if percent == 0:
         return "0"
+    if percent < 0.001:
+        return "under 0.001 %"
     if percent >= 100:
         return f"{float(f'{percent:.3g}'):,.0f} %"
     return f"{float(f'{percent:.2g}'):g} %"

@@ -413,13 +413,14 @@ def _phases(run: _saved.Run, layer: int, inside: list[Kept]) -> Iterator[list[Ke
         yield [*product[:-1], stream, *[gradient("product and its factors", n, f)] * 3]
     if not run.fused:
         width = None if run.attention == "eager" else "fp32"
+        softmax = None if run.attention == "eager" and model.family == "gpt2" else "fp32"
         values = gradient("values", n, model.heads * model.value_dim, dtype=width)
         matrix = (run.b, model.heads, run.s, run.s)
         yield [*until("attention probabilities", "softmax"), stream, values,
-               *[gradient("probabilities and scores", *matrix, dtype="fp32")] * 2]
-        if run.dropout and model.attention_dropout > 0:
-            yield [*until("dropout masks", "attention"), stream, values,
-                   *[gradient("probabilities, before and after dropout", *matrix, dtype=width)] * 2]
+               *[gradient("probabilities and scores", *matrix, dtype=softmax)] * 2]
+        if run.dropout and model.attention_dropout > 0:  # at the product of probabilities and values
+            before = inside[: next(at for at, each in enumerate(inside) if each.kind == "attention output")]
+            yield [*before, stream, values, values, gradient("probabilities after dropout", *matrix, dtype=width)]
 
 
 def _expert_phases(run: _saved.Run, until, gradient, stream: Kept) -> Iterator[list[Kept]]:

@@ -46,6 +46,11 @@ COLOURS = {
     "matrix products": "#0b7a5b",
     "inputs of layers": "#0e7490",
     "outside the layers": "#a3650a",
+    # and the other parts of its weights
+    "embedding": "#a3650a",
+    "mlp": "#c2410c",
+    "router": "#64707d",
+    "head": "#0e7490",
 }
 CYCLE = ("#2070b4", "#c2410c", "#0b7a5b", "#7c4db8", "#a3650a", "#b83280", "#0e7490", "#5d6b1d", "#64707d")
 # What exists only for a moment is drawn pale with a dashed edge.

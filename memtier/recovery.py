@@ -157,7 +157,7 @@ def goodput(*, interval, write_seconds, mtbf_seconds, restart=0.0, lag=0.0, meth
         losses = {"saving": write_seconds / interval, "lost work": (interval / 2 + lag) / mtbf_seconds,
                   "restart": restart / mtbf_seconds}
         left = 1 - sum(losses.values())
-        return Goodput(left * (left > 0), losses)
+        return Goodput((left + abs(left)) / 2, losses)  # never below 0, for arrays as well
     segment = interval + write_seconds
     checks.at_most("(interval + write_seconds) / mtbf_seconds", segment / mtbf_seconds, HOPELESS)
     checks.at_most("restart / mtbf_seconds", restart / mtbf_seconds, HOPELESS)

@@ -95,11 +95,12 @@ def test_summaries_recompute_from_the_rows(results, quantity):
         assert each.largest == pytest.approx(max(errors))
 
 
-def test_who_is_silent_has_no_row(results):
-    for quantity in accuracy.QUANTITIES:
-        heard = {name for row in results.of(quantity) for name in row["peers"]}
-        assert set(results.silent(quantity)) == set(results.sources) - heard
-    assert {"DeepSpeed", "accelerate, command", "accelerate, function"} <= set(results.silent("activations"))
+def test_deepspeed_and_accelerate_say_nothing_of_activations_and_caches(results):
+    answers = {name: counts for name, *counts in results.answers().rows}
+    assert set(answers) == {"memtier", *results.sources}
+    assert answers["memtier"] == [str(len(results.of(quantity))) for quantity in accuracy.QUANTITIES]
+    for name in ("DeepSpeed", "DeepSpeed, model on meta", "accelerate, command", "accelerate, function"):
+        assert answers[name][2:] == ["–", "–"]
 
 
 def test_deepspeed_counts_one_tensor_of_a_model_on_meta(results):
@@ -133,9 +134,9 @@ def test_an_earlier_comparison_of_twelve_configurations_comes_out_the_same(resul
     row = next(row for row in results.of("activations") if row["model"] == name and row["how"]["sequence"] == sequence
                and row["how"]["stack"] == stack and row["how"]["recompute"] == recompute and not row["how"]["dropout"])
     gib, *percents = FIRST[first]
-    assert row["torch"] / GIB == pytest.approx(gib, rel=6e-4)
+    assert row["torch"] / GIB == pytest.approx(gib, rel=1e-3)
     found = [100 * (row["peers"][name] / row["torch"] - 1) for name in ASKED]
-    assert found == [pytest.approx(percent, rel=0.01, abs=0.51) for percent in percents]
+    assert found == [pytest.approx(percent, rel=0.01, abs=0.6) for percent in percents]
 
 
 # What the sources themselves print.
@@ -207,7 +208,8 @@ def test_a_summary_drops_signs_and_counts_what_is_equal():
     ours, a = small(ROWS).summaries("parameters")
     assert (ours.name, ours.answered, ours.exact, ours.median) == ("memtier", 2, 1, pytest.approx(0.005))
     assert (a.name, a.answered, a.exact, a.median, a.largest) == ("A", 2, 0, pytest.approx(0.3), pytest.approx(0.5))
-    assert small(ROWS).silent("parameters") == ("B",)
+    assert small(ROWS).answers().rows == (("memtier", "2", "–", "–", "–"), ("A", "2", "–", "–", "–"),
+                                          ("B", "–", "–", "–", "–"))
     assert list(small(ROWS).residuals()) == ROWS[1:]
 
 
@@ -220,6 +222,7 @@ def test_tables_and_figures_say_the_same_numbers():
 
 
 @pytest.mark.parametrize(("error", "words"), [
-    (0, "0"), (-0.0592, "5.9 %"), (0.00002, "0.002 %"), (46.2, "4,620 %"), (0.9967, "100 %"), (1.5, "150 %")])
+    (0, "0"), (1e-8, "under 0.001 %"), (0.00002, "0.002 %"), (-0.0592, "5.9 %"), (0.9967, "100 %"), (1.5, "150 %"),
+    (46.2, "4,620 %")])
 def test_errors_in_words(error, words):
     assert accuracy.say(error) == words

@@ -123,7 +123,8 @@ def test_bad_arguments_are_named(change, message):
         activations.saved(LLAMA, **change)
 
 
-@pytest.mark.parametrize("change", [{"output_router_logits": True}, {"router_jitter_noise": 0.1}])
+@pytest.mark.parametrize("change", [{"output_router_logits": True}, {"router_jitter_noise": 0.1},
+                                    {"gradient_checkpointing": True}])
 def test_what_is_not_derived_is_refused(change):
     config = models.get("mixtral-8x7b").config | change
     with pytest.raises(ValueError, match=next(iter(change))):
@@ -200,6 +201,73 @@ def test_korthikanti_selective_saves_seventy_percent():
     """The paper's section 5: 70 % of GPT-3's activation memory."""
     whole, selective = (_layers(_gpt3(stack="megatron", recompute=each)) for each in ("none", "selective"))
     assert 1 - selective / whole == pytest.approx(0.70, abs=0.005)
+
+
+def test_sequence_parallelism_and_selective_recomputation_save_five_times():
+    """Korthikanti et al., abstract and section 5: together 5x less; GPT-3 and MT-NLG 530B, 8 GPUs a layer."""
+    for hidden, heads in ((12288, 96), (20480, 128)):
+        config = {"model_type": "gpt2", "n_embd": hidden, "n_head": heads, "n_layer": 96, "n_positions": 2048}
+        how = {"sequence": 2048, "layout": Layout(tensor=8)}
+        plain = _layers(activations.saved(config, stack="megatron", **how))
+        both = _layers(activations.saved(config, stack="megatron-sp", recompute="selective", **how))
+        assert plain / both == pytest.approx(5, abs=0.5)
+
+
+@pytest.mark.parametrize(("hidden", "heads", "layers", "published"), [
+    (12288, 96, 96, 0.027), (20480, 128, 105, 0.016)])
+def test_korthikantis_flops_of_selective_recomputation_are_three_times_too_many(hidden, heads, layers, published):
+    """Section 5 gives 2.7 % and 1.6 %: that is s/6h over 1 + s/6h, attention's share of forward and backward pass. Only
+    its forward part, a third, is computed again: 0.9 % and 0.5 %.
+    """
+    config = {"model_type": "gpt2", "n_embd": hidden, "n_head": heads, "n_layer": layers, "n_positions": 2048}
+    again = activations.flops_recomputed(config, sequence=2048, stack="hf-eager", recompute="selective")
+    # Appendix A: 72BLsh²(1 + s/6h + v/12hL), here without the last term, the head's
+    step = 72 * layers * 2048 * hidden**2 * (1 + 2048 / (6 * hidden))
+    assert 3 * again / step == pytest.approx(published, abs=0.0005)
+    assert again / step == pytest.approx(published / 3, abs=0.0003)
+
+
+def test_korthikantis_times_show_a_second_forward_pass():
+    """Table 4, a layer of the 22B model in ms: full recomputation adds one forward pass, selective a part of it that is
+    larger than its share of the FLOPs, because softmax and dropout move bytes and multiply nothing."""
+    forward, backward, full, selective = 7.7, 11.9, 19.5, 13.2
+    config = {"model_type": "gpt2", "n_embd": 6144, "n_head": 64, "n_layer": 1, "n_positions": 2048}
+    how = {"sequence": 2048, "batch": 4, "stack": "hf-eager"}
+    whole, part = (activations.flops_recomputed(config, recompute=each, **how) for each in ("full", "selective"))
+    assert (full - backward) / forward == pytest.approx(1, abs=0.02)
+    assert part / whole < 0.09 < (selective - backward) / forward < 0.2
+
+
+def test_megatrons_own_script_agrees():
+    """NVIDIA/Megatron-LM, theoretical_memory_usage.py @00caa53: s·b·h(18 + 4·f/h)/TP a layer, for f = 4h the 34 of
+    sequence parallelism with selective recomputation; 4sbh(1 + V/h) of head and logits where there is no pipeline;
+    s·b·h(10 + 24/t) without sequence parallelism, to which the script adds 5 % of its own.
+    """
+    s, h, tensor, vocab = 2048, 12288, 8, 51200
+    config = {"model_type": "gpt2", "n_embd": h, "n_head": 96, "n_layer": 96, "n_positions": s, "vocab_size": vocab}
+    how = {"sequence": s, "recompute": "selective", "layout": Layout(tensor=tensor)}
+    divided = activations.saved(config, stack="megatron-sp", **how)
+    assert _layers(divided) == pytest.approx(s * h * (18 + 4 * 4) / tensor)
+    assert divided["head input"] + divided["logits"] == pytest.approx(4 * s * h * (1 + vocab / h) / tensor)
+    assert _layers(activations.saved(config, stack="megatron", **how)) == pytest.approx(s * h * (10 + 24 / tensor))
+
+
+def test_the_first_stage_of_a_pipeline_keeps_as_much():
+    """Section 4.2.3: p micro-batches in flight on L/p layers; section 4.3: the embedding's dropout p times, no head."""
+    for stack in activations.MEGATRON:
+        one, many = (_gpt3(stack=stack, layout=Layout(tensor=8, pipeline=stages)) for stages in (1, 16))
+        assert _layers(many) == _layers(one)
+        assert many["embedding dropout"] == 16 * one["embedding dropout"]
+        assert "logits" not in many
+    with pytest.raises(ValueError, match="layout has pipeline=7; it must divide the layers, which are 96"):
+        _gpt3(stack="megatron", layout=Layout(pipeline=7))
+
+
+def test_sequence_parallelism_is_the_stacks_name():
+    divided = Layout(tensor=8, sequence_parallel=True)
+    assert _gpt3(stack="megatron-sp", layout=divided) == _gpt3(stack="megatron-sp", layout=Layout(tensor=8))
+    with pytest.raises(ValueError, match="with sequence parallelism the stack is 'megatron-sp'"):
+        _gpt3(stack="megatron", layout=divided)
 
 
 def test_megatron_takes_no_other_dtype():

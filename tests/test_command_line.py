@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from memtier import models, optimizer_state, training_data
+from memtier import activations, kv_cache, models, optimizer_state, training_data, weights
 from memtier.__main__ import main
 
 SMALL = {"model_type": "llama", "vocab_size": 100, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 1,
@@ -17,6 +17,52 @@ def test_train_prints_what_the_library_says(capsys):
     expected = optimizer_state.per_gpu("llama-3.1-70b", recipe="bf16-adam", gpus=64, stage=3)
     assert printed["one GPU"]["nbytes"] == dict(expected)
     assert printed["GPUs needed"] == optimizer_state.gpus_needed("llama-3.1-70b", recipe="bf16-adam", limit=80e9)
+
+
+def test_train_adds_activations(capsys):
+    asked = ["train", "--model", "llama-3.2-1b", "--sequence", "512", "--batch", "2", "--recompute", "full", "--json"]
+    how = {"sequence": 512, "batch": 2, "recompute": "full"}
+    assert main(asked) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["activations kept"]["nbytes"] == dict(activations.saved("llama-3.2-1b", **how))
+    assert printed["activations at the fullest moment"]["total"] == activations.peak("llama-3.2-1b", **how).total
+    assert main([*asked, "--stack", "megatron"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["activations kept"]["total"] == activations.saved("llama-3.2-1b", stack="megatron", **how).total
+    assert "activations at the fullest moment" not in printed
+    assert main(["train", "--model", "mixtral-8x7b", "--sequence", "128"]) == 0  # the family's own first stack
+    assert "hf-sdpa-grouped" in capsys.readouterr().out
+
+
+def test_serve_prints_what_the_library_says(capsys):
+    how = {"limit": 80e9, "headroom": 0.1, "sequence": 8192}
+    asked = ["serve", "--model", "llama-3.1-70b", "--context", "8192", "--limit", "80 GB", "--json"]
+    assert main([*asked, "--users", "32", "--gpus", "8"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["weights"]["nbytes"] == dict(weights.inventory("llama-3.1-70b"))
+    assert printed["KV cache"]["nbytes"] == dict(kv_cache.inventory("llama-3.1-70b", batch=32, sequence=8192))
+    assert printed["users that fit"] == kv_cache.users("llama-3.1-70b", gpus=8, **how) == 162
+    one = kv_cache.inventory("llama-3.1-70b", sequence=8192).total
+    step = weights.decode("llama-3.1-70b", batch=32, gpus=8, kv=one)
+    assert printed["tokens a second, at most"] == round(step.tokens_per_second)
+    assert printed["bound by"] == "memory"
+
+
+@pytest.mark.parametrize("users", [1, 32, 400])
+def test_the_gpus_needed_to_serve_are_the_fewest_that_fit(users, capsys):
+    assert main(["serve", "--model", "llama-3.1-70b", "--context", "8192", "--limit", "80 GB", "--users", str(users),
+                 "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    needed, how = printed["GPUs needed"], {"limit": 80e9, "headroom": 0.1, "sequence": 8192}
+    assert printed["users that fit"] >= users
+    assert kv_cache.users("llama-3.1-70b", gpus=needed - 1, **how) < users
+
+
+def test_serving_more_than_fit_says_how_many_would(capsys):
+    assert main(["serve", "--model", "llama-3.1-8b", "--context", "131072", "--users", "9", "--gpus", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "users that fit" in printed
+    assert "tokens a second" not in printed
 
 
 def test_it_reads_a_config_json(tmp_path, capsys):
@@ -63,6 +109,15 @@ def test_the_lists_have_a_line_for_each_entry(command, capsys):
     ["train", "--model", "70e9", "--recipe", "magic"],
     ["train", "--model", "70e9", "--stage", "1", "--limit", "80 GB"],
     ["models", "--model", "70e9"],
+    ["train", "--model", "70e9", "--sequence", "512"],
+    ["train", "--model", "gpt2", "--sequence", "512", "--stack", "flash"],
+    ["serve", "--model", "70e9", "--context", "512"],
+    ["serve", "--model", "gpt2", "--context", "0"],
+    ["serve", "--model", "gpt2", "--context", "512", "--users", "0"],
+    ["serve", "--model", "gpt2", "--context", "512", "--gpus", "0"],
+    ["serve", "--model", "gpt2", "--context", "512", "--headroom", "1"],
+    ["serve", "--model", "gpt2", "--context", "512", "--accelerator", "abacus"],
+    ["serve", "--model", "gpt2", "--context", "512", "--kv-dtype", "int1"],
     ["data", "--model", "nobody-knows-me", "--tokens", "1e9"],
     ["data", "--model", "llama-3.1-8b", "--tokens", "-1"],
     ["data", "--model", "70e9", "--tokens", "1e9"],

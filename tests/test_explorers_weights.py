@@ -56,6 +56,12 @@ def test_gpus_that_hold_405b(gpus, dtype, words):
     assert words in view(PRECISION, gpus=gpus, dtype=dtype).say
 
 
+def test_the_line_of_what_gpus_hold_is_drawn_where_bars_can_be_compared_beside_it():
+    assert view(PRECISION).figures[0].header[-1] == "8 × 80 GB"
+    assert view(PRECISION, free=0.25).figures[0].header[-1] == "8 × 80 GB, 25 % kept free"
+    assert view(PRECISION, model="llama-3.1-8b").figures[0].header[-1] == "total"
+
+
 def test_gpus_needed_are_those_of_the_formula():
     for free, gpu in ((0, "h100-sxm"), (0.3, "b200")):
         limit = tiers.accelerator(gpu).memory.capacity
@@ -86,6 +92,16 @@ def test_a_readers_own_model_is_counted():
         raw = {control.name: control.write(control.default) for control in explorer.controls}
         raw["model"] = {"choice": "own", "config": json.dumps(own)}
         assert words in json.loads(live.answer(json.dumps({"name": explorer.name, "values": raw})))["say"]
+
+
+def test_the_predictions_give_the_numbers_they_start_from():
+    eight, step = weights.inventory("llama-3.1-8b"), weights.decode("llama-3.1-8b")
+    assert f"takes **{size(eight.total)}** in bf16" in PRECISION.predict.prompt
+    lesson = PRECISION.predict.lesson(PRECISION.defaults | PRECISION.predict.values)
+    assert lesson.startswith("A quarter would be 4.02 GB.")
+    assert "13 % of the parameters" in lesson
+    assert f"**{step.tokens_per_second:.0f} tokens/s**" in DECODE.predict.prompt
+    assert f"a step takes {units.format_time(step.seconds, digits=2)}" in DECODE.predict.prompt
 
 
 # One step
@@ -124,7 +140,7 @@ def test_a_step_is_what_the_formula_gives(chosen):
 
 def test_a_long_cache_keeps_memory_in_front():
     shown = view(DECODE, batch=32, context=8192)
-    assert "However many there are, memory sets the pace" in shown.say
+    assert "No batch changes that: each sequence brings a KV cache" in shown.say
     assert "At most 2,126 tokens/s" in shown.say
     assert "do not fit" not in shown.note
     assert "of weights and KV cache do not fit into 80 GB" in view(DECODE, batch=128, context=8192).note

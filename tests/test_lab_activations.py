@@ -55,6 +55,39 @@ def test_live_bytes_are_equal_and_peaks_within_a_thousandth(number, family):
         assert activations.peak(cell.config, **cell.how).total == pytest.approx(measured.peak, rel=0.001), str(cell)
 
 
+@pytest.mark.parametrize(("config", "how"), [
+    # behind a norm after the MLP, the MLP output's gradient is gone before gate × up has its own
+    ({"model_type": "gemma2", "vocab_size": 500, "num_hidden_layers": 1, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "head_dim": 16, "hidden_size": 64, "intermediate_size": 256, "sliding_window": 64,
+      "final_logit_softcapping": None, "attn_logit_softcapping": None},
+     {"stack": "hf-eager", "recompute": "selective"}),
+    ({"model_type": "olmo2", "vocab_size": 500, "tie_word_embeddings": True, "num_hidden_layers": 3,
+      "num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 96, "intermediate_size": 288},
+     {"stack": "hf-eager", "recompute": "full"}),
+    # queries and keys lie in one storage with the values, which they keep through the softmax's backward pass
+    ({"model_type": "gpt2", "vocab_size": 500, "n_layer": 2, "n_embd": 64, "n_head": 8, "n_inner": 128,
+      "bos_token_id": 0, "eos_token_id": 0}, {"stack": "hf-eager", "recompute": "full", "dropout": False}),
+])
+def test_peaks_that_were_missed_once(config, how):
+    how = {"sequence": 128, "dtype": "fp32"} | how
+    assert activations.peak(config, **how).total == pytest.approx(lab.live(config, real=True, **how).peak, rel=0.001)
+
+
+@pytest.mark.parametrize(("stack", "recompute", "dtype"), [
+    ("hf-sdpa", "none", "bf16"), ("hf-sdpa", "full", "fp32"), ("hf-eager", "full", "bf16"),
+    ("hf-eager", "none", "fp32")])
+@pytest.mark.parametrize("config", [
+    {"model_type": "gpt2", "vocab_size": 64, "n_layer": 2, "n_embd": 32, "n_head": 8, "n_inner": 64, "bos_token_id": 0,
+     "eos_token_id": 0},
+    {"model_type": "llama", "vocab_size": 64, "num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 8,
+     "intermediate_size": 64, "attention_dropout": 0.1},
+], ids=["gpt2", "llama"])
+def test_peaks_with_dropout_of_attention(config, stack, recompute, dtype):
+    """Where the layers decide: small words, long sequences, s × s matrices with a mask and a result beside them."""
+    how = {"sequence": 128, "batch": 2, "stack": stack, "recompute": recompute, "dtype": dtype}
+    assert activations.peak(config, **how).total == pytest.approx(lab.live(config, real=True, **how).peak, rel=0.001)
+
+
 @pytest.mark.parametrize(("name", "how"), [
     ("llama-3.2-1b", {"sequence": 2048}),
     ("gpt2", {"sequence": 1024, "stack": "hf-eager", "batch": 2}),
@@ -68,6 +101,16 @@ def test_fake_tensors_keep_what_real_ones_keep():
     for family in ("llama", "gpt2", "gpt_neox", "gemma2", "mixtral", "deepseek_v3"):
         cell = next(cell for cell in cells.cells(family, 20, seed=3) if cell.fakeable)
         assert lab.saved(cell.config, **cell.how) == lab.saved(cell.config, real=True, **cell.how)
+
+
+def test_keys_that_files_have_and_shapes_do_not_need():
+    """What published config.json files carry along: the lab runs them as they are."""
+    extra = {"use_cache": True, "torch_dtype": "bfloat16", "dtype": "float16", "gradient_checkpointing": False,
+             "_attn_implementation": "eager", "_name_or_path": "somewhere", "transformers_version": "4.40.0",
+             "architectures": ["LlamaForCausalLM"], "pretraining_tp": 1, "initializer_range": 0.02, "auto_map": None}
+    cell = next(cells.cells("llama", 1, seed=7))
+    assert lab.compare(activations.tensors(cell.config | extra, **cell.how),
+                       lab.saved(cell.config | extra, real=True, **cell.how)) == []
 
 
 def test_a_changed_tensor_is_named():

@@ -49,3 +49,20 @@ def test_the_table_has_a_line_an_interval():
 def test_bad_arguments(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_run_killed_by_hand_goes_on_as_if_nothing_had_happened(tmp_path):
+    calm = lab.start(tmp_path / "calm", until=60, pause=0).wait()
+    assert list(calm.losses) == list(range(1, 61))
+    assert calm.came_from is None
+    run = lab.start(tmp_path / "killed", until=60, pause=0.02).reached(35)
+    run.kill()
+    assert run.was_killed
+    assert 35 <= max(run.losses) < 60
+    newest = lab.places(tmp_path / "killed")[0].complete()[0]
+    (tmp_path / "killed" / "local" / newest / "__0_0.distcp").write_bytes(b"torn")
+    again = lab.start(tmp_path / "killed", ranks=1, until=60, pause=0).wait()
+    assert again.passed_over
+    assert again.came_from[0] in (10, 20, 30)
+    assert run.losses | again.losses == calm.losses
+    assert not again.was_killed

@@ -94,6 +94,39 @@ def test_zero_table_1():
                 assert ours == pytest.approx(gigabytes, abs=10**-digits), (parameters, stage, gpus)
 
 
+@pytest.mark.parametrize(("parameters", "gpus", "gibibytes"), [(2851e6, 8, 15.93), (2851e6, 1, 53.10)])
+def test_deepspeeds_estimate_for_zero_2(parameters, gpus, gibibytes):
+    """DeepSpeed's documentation (code-docs/source/memory.rst @0cca539) prints "GB" that are GiB, 15.93 for 2,851M over
+    8 GPUs, from 4P + 16P/N: whole fp16 weights and gradients, and 16 bytes divided. ZeRO-2 divides the gradients
+    (arXiv:1910.02054), so the state is 2P + 14P/N: the estimate has a whole copy of them, and 2P/N, on top.
+    """
+    estimate = 4 * parameters + 16 * parameters / gpus
+    assert estimate / 2**30 == pytest.approx(gibibytes, abs=0.005)
+    ours = optimizer_state.per_gpu(parameters, recipe="bf16-adam", gpus=gpus, stage=2).total
+    assert estimate - ours == pytest.approx(2 * parameters + 2 * parameters / gpus)
+
+
+def test_deepspeeds_estimate_for_zero_3():
+    """The same document: 4L + 18P/N, L the largest layer whole in fp16 with its gradient; 6.10 "GB" for 2,851M and 32M
+    over 8 GPUs are GiB. 18 bytes a parameter are bf16-adam-fp32-grads, divided by all.
+    """
+    ours = optimizer_state.per_gpu(2851e6, recipe="bf16-adam-fp32-grads", gpus=8, stage=3).total
+    assert ours == 18 * 2851e6 / 8
+    assert (4 * 32e6 + ours) / 2**30 == pytest.approx(6.10, abs=0.01)
+    # t5-large over 4 GPUs, in MiB this time, which the document calls MB: 3,291
+    ours = optimizer_state.per_gpu(737.67e6, recipe="bf16-adam-fp32-grads", gpus=4, stage=3).total
+    assert (4 * 32.90e6 + ours) / 2**20 == pytest.approx(3291, abs=1)
+
+
+def test_megatrons_bytes_a_parameter():
+    """NVIDIA/Megatron-LM, theoretical_memory_usage.py @00caa53: 18 bytes a parameter, or 6 + 12/DP with a distributed
+    optimizer: bf16 weights and fp32 gradients whole on every GPU, which is ZeRO-1."""
+    for gpus in (1, 8, 64):
+        stages = {stage: optimizer_state.per_gpu(1e9, recipe="bf16-adam-fp32-grads", gpus=gpus, stage=stage).total
+                  for stage in (0, 1)}
+        assert stages == {0: 18e9, 1: pytest.approx(6e9 + 12e9 / gpus)}
+
+
 def test_seventy_billion_does_not_fit_a_node():
     state = optimizer_state.inventory(70e9, recipe="bf16-adam").total
     assert state == 1.12e12

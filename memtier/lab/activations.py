@@ -36,6 +36,9 @@ DROPOUTS = dict.fromkeys(models.FAMILIES, ("attention_dropout",)) | {
     "gpt_neox": ("attention_dropout", "hidden_dropout"),
     "phi3": ("attention_dropout", "resid_pdrop", "embd_pdrop"),
 }
+# Keys of a published file that the arguments decide instead, and where its own code is: transformers' is meant.
+NOT_SHAPES = ("attn_implementation", "_attn_implementation", "experts_implementation", "_experts_implementation",
+              "auto_map")
 
 
 @dataclass(frozen=True)
@@ -194,10 +197,12 @@ def built(model, *, batch: int = 1, sequence: int = 8192, stack: str = "hf-sdpa"
 
     model = models.resolve(model)
     checks.one_of("stack", stack, activations.stacks(model))
-    keys = dict(model.config) | ({} if dropout else dict.fromkeys(DROPOUTS[model.family], 0.0))
+    keys = dict(model.config) | ({} if dropout else dict.fromkeys(DROPOUTS[model.family], 0.0)) | {"use_cache": False}
+    for key in NOT_SHAPES:
+        keys.pop(key, None)
     _, attention, *experts = stack.split("-")
     masked = "masked" in experts
-    settings = CONFIG_MAPPING[keys.pop("model_type")](**keys, attn_implementation=attention, use_cache=False)
+    settings = CONFIG_MAPPING[keys.pop("model_type")](**keys, attn_implementation=attention)
     implementation = next((EXPERTS[each] for each in experts if each in EXPERTS), None)
     mode = contextlib.nullcontext() if real else FakeTensorMode()
     seek = masking_utils.find_packed_sequence_indices

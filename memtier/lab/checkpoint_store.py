@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 MANIFEST = "manifest.json"
+VERSION = re.compile(r"step-(\d{10})-[0-9a-f]{8}")  # a version's name; what is called otherwise is left alone
 BLOCK = 1 << 20  # bytes that are read, hashed and written at a time
 
 
@@ -82,7 +84,7 @@ class Store:
         start = len(self.path()) + 1
         for path in self.fs.find(self.path()):
             version, _, name = path[start:].partition("/")
-            if name:
+            if name and VERSION.fullmatch(version):
                 found.setdefault(version, set()).add(name)
         return found
 
@@ -211,7 +213,7 @@ def name_of(step: int, run: str) -> str:
 
 def step_of(version: str) -> int:
     """The step in a version's name."""
-    return int(version.split("-")[1])
+    return int(VERSION.fullmatch(version)[1])
 
 
 def _seal(body: dict[str, Any]) -> str:

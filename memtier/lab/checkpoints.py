@@ -10,7 +10,7 @@ stores, each on its own schedule with a thread of its own.
 
 Seen on Linux with gloo and FSDP2, torch 2.13.0, 1 to 4 processes of one machine; not exercised on GPUs. The ranks
 share the first store's folder; on several machines each would have to send its own files on. One job to a folder:
-retention takes what it does not know for leftovers.
+versions of another that are not complete yet would be taken for leftovers.
 """
 
 import contextlib
@@ -68,6 +68,11 @@ class Schedule:
         self.last = self.clock()
 
 
+def print_line(line: str) -> None:
+    """Print in one piece: several threads speak."""
+    print(line + "\n", end="", flush=True)
+
+
 @dataclass(frozen=True)
 class Restored:
     """What a run goes on from. passed_over: why newer or faster versions were not taken, a sentence each."""
@@ -81,6 +86,8 @@ class Restored:
 class Checkpointer:
     """Saves what `job` holds and brings it back. Every rank makes one, and calls the same methods at the same steps.
 
+    The snapshot takes as much CPU memory as the rank's state, and keeps it from one version to the next.
+
     places: the stores, fastest first; the first is a folder that all ranks see. clock: seconds, of rank 0.
     behind: what happens when a version is due while the last is still on its way: "skip" it and say so, or let the
     loop "wait" (for the slower stores too, however long they are away). retry: seconds before a failed copy is tried
@@ -90,7 +97,7 @@ class Checkpointer:
     """
 
     def __init__(self, places: list[Store], *, clock: Callable[[], float] = time.monotonic, behind: str = "skip",
-                 retry: float = 1, say: Callable[[str], None] = print,
+                 retry: float = 1, say: Callable[[str], None] = print_line,
                  watch: Callable[[str, str], None] = lambda where, stage: None):
         if not dist.is_initialized():
             raise ValueError("torch.distributed has no process group; call init_process_group first, also for one")
@@ -109,8 +116,9 @@ class Checkpointer:
         pinned = torch.cuda.is_available()  # a GPU copies to pinned memory at the link's full rate
         self._stager = DefaultStager(StagingOptions(pinned, False, False, False))
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint-write")
-        self._writing: Future = Future()
-        self._writing.set_result(None)
+        self._writing, self._tidying = Future(), Future()
+        for each in (self._writing, self._tidying):
+            each.set_result(None)
         self._schedule = Schedule(self.local.every, clock)
         self._drains = []
         if self.rank == 0:
@@ -145,7 +153,7 @@ class Checkpointer:
                 drain.wait_for_room()
         elif not self.idle:
             if not self._skipped:
-                self.say(f"step {step}: skipped, {self.local.name} is still writing the version before; "
+                self.say(f"step {step}: skipped, {self.local.name} is still busy with the version before; "
                          "the next step that finds it free is saved")
             self._skipped = True
             return False
@@ -180,7 +188,7 @@ class Checkpointer:
                 self.say(f"step {step_of(version)}: in {self.local.name} after {taken}")
                 for drain in self._drains:
                     drain.offer_if_due(version)
-                self._writer.submit(self._tidy_up)
+                self._tidying = self._writer.submit(self._tidy_up)
         except (Exception, dcp.api.CheckpointException) as error:
             self.say(f"step {step_of(version)}: not saved, the run goes on: {_reason(error)}")
             if self.rank == 0:
@@ -205,12 +213,12 @@ class Checkpointer:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is on its way from this rank to the first store."""
-        return self._writing.done()
+        """Whether this rank has nothing to do in the first store, neither to write nor to tidy up."""
+        return self._writing.done() and self._tidying.done()
 
     def status(self) -> str:
         """What each store is doing, on rank 0: a line each."""
-        local = f"{self.local.name}: " + ("free" if self.idle else "writing")
+        local = f"{self.local.name}: " + ("free" if self.idle else "busy")
         newest = f", newest step {step_of(self.committed)}" if self.committed else ""
         return "\n".join([local + newest, *(drain.status() for drain in self._drains)])
 
@@ -369,6 +377,8 @@ class _Drain(threading.Thread):
                                f"{self.source.name}: {damage}")
                 return
             except Exception as error:  # each file system raises its own
+                if self.given_up:
+                    return
                 if self.newest == version:
                     self.owner.say(f"{self.target.name}: could not tidy up: {_reason(error)}")
                     return

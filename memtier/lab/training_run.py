@@ -27,7 +27,7 @@ from torch.distributed.fsdp import fully_shard
 
 from memtier import checks
 from memtier.lab.checkpoint_store import Store
-from memtier.lab.checkpoints import Checkpointer, Restored
+from memtier.lab.checkpoints import Checkpointer, Restored, print_line
 
 BATCH = 8
 
@@ -140,12 +140,12 @@ def _main() -> None:
 
     def each(step: int, loss: float) -> None:
         if first:
-            print(f"step {step:4}  loss {loss:.6f}  {loss.hex()}", flush=True)
+            print_line(f"step {step:4}  loss {loss:.6f}  {loss.hex()}")
         time.sleep(given.seconds)
 
     def started(restored: Restored | None) -> None:
         if first:
-            print(f"from step {restored.step}, {restored.store}" if restored else "from the start", flush=True)
+            print_line(f"from step {restored.step}, {restored.store}" if restored else "from the start")
 
     names = ("local", "shared", "object")
     places = [Store(name, str(given.folder.resolve() / name), every)

@@ -165,6 +165,8 @@ QUOTED = {
         fact("software.nccl.group-of-two") / 1e9, fact("software.nccl.group-of-four") / 1e9),
     "15 % on average, and 33 % at worst": lambda: "{:.0f} % on average, and {:.0f} % at worst".format(
         100 * fact("software.fragmentation.average"), 100 * fact("software.fragmentation.worst")),
+    "15 GB for Llama-3.1-8B": lambda: "{} for Llama-3.1-8B".format(size(next(
+        each.low for each in workspace.entries(EIGHT, autocast=True) if each.name == "autocast copies"))),
     "For 70B that is 139 GB": lambda: f"For 70B that is {size(entry('gradients not yet divided').high)}",
     # the message
     "remaining 4.22 GiB": lambda: f"remaining {gib(message().missing)}",

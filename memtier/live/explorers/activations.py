@@ -151,7 +151,7 @@ saved = Explorer(
         "70B, long": {"model": "llama-3.1-70b", "sequence": 32_768, "recompute": "full"},
     },
     predict=Prediction(
-        "Llama-3.1-8B, one sequence of 8,192 tokens: the forward pass keeps **57.1 GB**. You tick *full* "
+        "Llama-3.1-8B, one sequence of 8,192 tokens: the forward pass keeps **57.1 GB**. You tick full "
         "recomputation, so of each of the 32 layers only its input stays. How much is left?",
         truth=lambda values: _full(values).total,
         values={"model": EIGHT, "sequence": 8192, "attention": "sdpa", "recompute": "full", "batch": 1,

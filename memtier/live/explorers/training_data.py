@@ -15,7 +15,11 @@ LLAMA = {name: evidence.get(f"data.llama3-405b.{name}").quantity for name in ("g
 DAY = 86400  # seconds
 IMAGE = training_data.image(evidence.get("data.resnet50.sample").quantity)
 IMAGES_EACH = 2500  # images a second and GPU, the course's round figure
-PERCENT = "{:.0%}".format
+
+
+def _whole_percent(share: float) -> str:
+    """For an axis, with the course's space."""
+    return f"{100 * share:.0f} %"
 
 
 def _percent(share: float) -> str:
@@ -56,7 +60,7 @@ def _demand(model, gpus, reached, ids, tokens, guess=None) -> View:
             ("one connection to S3", {"rate": CONNECTION.read}),
             ("one instance's network", {"rate": INSTANCE.read}),
             ("one NVMe drive, reading", {"rate": DRIVE.read})]
-    speeds = drawing.dots(rows, RATES, "What the run reads, beside what can carry it", say, limit=(rate, "this run"),
+    speeds = drawing.dots(rows, RATES, "What the run reads, beside what can carry it", say,
                           guess=guess and (guess, f"your guess: {units.format_rate(guess)}"))
     node = evidence.get("node.h100-8.nvme")
     disk = drawing.bars([(f"as ids of {each} bytes", {"training data": corpus}),
@@ -77,12 +81,12 @@ _RUN = {"model": "llama-3.1-405b", "gpus": LLAMA["gpus"], "reached": LLAMA["rate
 demand = Explorer(
     name="training_data.demand",
     title="What a run reads",
-    intro="A run reads tokens as fast as its GPUs can learn from them. Choose a model and a cluster, and see how many "
-          "bytes a second that is.",
+    intro="A run reads tokens as fast as its GPUs can learn from them. Choose a model, a cluster, and the TFLOP/s that "
+          "each GPU really reaches.",
     controls=(
         ModelChoice("model", "Model", "llama-3.1-8b"),
         Slider("gpus", "GPUs", 1, _GPUS[-1], 8, _GPUS, "count"),
-        Slider("reached", "TFLOP/s that each GPU reaches", 10, 2000, 400, "log"),
+        Slider("reached", "TFLOP/s reached", 10, 2000, 400, "log"),
         Choice("ids", "A stored token id", IDS, "own", more=True, open=False),
         Slider("tokens", "Tokens of the corpus", 10**9, 10**14, 15 * 10**12, "log", "count", more=True),
     ),
@@ -120,10 +124,10 @@ SAMPLES = {
 }
 KINDS = {"image": "images", "text": "text for 8B", "volume": "medical volumes", "video": "video", "own": "your own …"}
 DEPTHS = tuple(sorted({round(2 ** (n / 2)) for n in range(27)}))  # requests in flight at which the curve is drawn
-PERCENTS = {"ticks": tuple((n / 4, PERCENT(n / 4)) for n in range(5)), "log": False}
+PERCENTS = {"ticks": tuple((n / 4, _whole_percent(n / 4)) for n in range(5)), "log": False}
 IN_FLIGHT = Axis("requests in flight", 1, DEPTHS[-1], "{:,.0f}".format,
                  tuple((n, f"{n:,}") for n in (1, 8, 64, 512, 4096)))
-COMPUTING = Axis("time the GPUs compute", 0, 1.05, PERCENT, **PERCENTS)
+COMPUTING = Axis("time the GPUs compute", 0, 1.05, _whole_percent, **PERCENTS)
 FLOW = Axis("bytes a second", 1e4, 1e13, units.format_rate, RATE_TICKS)
 
 
@@ -215,8 +219,7 @@ pipeline = Explorer(
 
 # The shard cache
 
-POLICIES = {"lru": "LRU, new order each epoch", "pinned": "pinned, what is in stays",
-            "same order": "LRU, same order each epoch"}
+POLICIES = {"lru": "LRU, reshuffled", "pinned": "pinned", "same order": "LRU, same order"}
 SHARES = tuple(n / 50 for n in range(51))
 
 
@@ -229,7 +232,7 @@ def _cache(share, policy, nbytes, epochs, guess=None) -> View:
            f"{units.format_bytes(from_store)} of them.")
     curves = [(words, [(at, training_data.cache_hits(at, policy=name)) for at in SHARES])
               for name, words in POLICIES.items()]
-    drawn = drawing.lines(curves, Axis("part of the set that is cached", 0, 1, PERCENT, **PERCENTS),
+    drawn = drawing.lines(curves, Axis("part of the set that is cached", 0, 1, _whole_percent, **PERCENTS),
                           Axis("reads that hit", 0, 1.05, _percent, **PERCENTS), "Reads that the cache answers", say,
                           points=[("here", share, found)],
                           guess=guess and (share, guess, f"your guess: {_percent(guess)}"))
@@ -242,7 +245,8 @@ def _cache(share, policy, nbytes, epochs, guess=None) -> View:
 cache = Explorer(
     name="training_data.cache",
     title="What a shard cache is worth",
-    intro="A cache on local NVMe holds a part of the set. How often it helps depends on what leaves when it is full.",
+    intro="A cache on local NVMe holds a part of the set. LRU: when it is full the least recently used shard leaves; "
+          "epochs have new orders, or all the same. Pinned: what is in stays, and nothing takes its place.",
     controls=(
         Slider("share", "Part of the set that fits", 0, 1, 0.25, "linear", "share"),
         Choice("policy", "When it is full", POLICIES, "lru", open=False),

@@ -66,7 +66,9 @@ def _precision(model, dtype, gpus, gpu, free, everything, guess=None) -> View:
     say = f"{_titled(model)} in {dtype}: {_size(chosen.total)} of weights{less}. {fits}{enough}."
     rows = [(_marked(name, dtype), held[name]) for name in dict.fromkeys(("bf16", "fp8", "nvfp4", dtype))]
     room_label = f"{gpus} × {memory}" + (f", {100 * free:.3g} % kept free" if free else "")
-    bar = drawing.bars(rows, f"Weights of {_titled(model)}", say, limit=(room, room_label), say=_size,
+    # A line far beyond the bars would leave them too small to compare: then the sentence alone says that they fit.
+    limit_line = (room, room_label) if room <= 4 * max(each.total for _, each in rows) else None
+    bar = drawing.bars(rows, f"Weights of {_titled(model)}", say, limit=limit_line, say=_size,
                        guess=guess and (guess, f"your guess: {units.format_bytes(guess)}"))
     shown = {name: count for name, count in needed.items() if name in COMPARED or name == dtype}
     axis = Axis("GPUs needed", 0.9, 1.3 * max(*shown.values(), gpus), lambda count: f"{count:,.0f}")
@@ -90,6 +92,14 @@ def _precision_note(model, chosen: Inventory, dtype: str, everything: bool) -> s
     notes.append("Weights alone, divided evenly: KV cache and workspace come on top, and tensor parallelism usually "
                  "wants a power of two.")
     return " ".join(notes)
+
+
+def _not_a_quarter(values) -> str:
+    plain, stored = weights.inventory(values["model"]), weights.by_format(values["model"], dtype=values["dtype"])
+    tables = (plain["embedding"] + plain["head"]) / plain.total
+    return (f"A quarter would be {units.format_bytes(plain.total / 4)}. Each block of 16 numbers has a scale of its "
+            f"own, {units.format_bytes(stored['scales'])} in all, and embedding and head, {100 * tables:.0f} % of the "
+            "parameters, stay in bf16.")
 
 
 precision = Explorer(
@@ -117,10 +127,9 @@ precision = Explorer(
         "Llama-3.1-8B takes **16.06 GB** in bf16, 16 bits a number. Its matrices are now stored in NVFP4, which is "
         "called a 4-bit format. How many bytes does the whole model take?",
         truth=lambda values: weights.inventory(values["model"], dtype=values["dtype"]).total,
-        values={"model": "llama-3.1-8b", "dtype": "nvfp4", "everything": False},
+        values={"model": "llama-3.1-8b", "dtype": "nvfp4", "gpus": 1, "everything": False},
         low=1e9, high=1e11, unit="bytes",
-        lesson="A quarter would be 4.02 GB. Each block of 16 numbers has a scale of its own, and embedding and head, "
-               "13 % of the parameters, stay in bf16."),
+        lesson=_not_a_quarter),
 )
 
 
@@ -140,8 +149,8 @@ def _decode(batch, model, dtype, gpu, gpus, context, guess=None) -> View:
     step = weights.decode(model, batch=batch, gpus=gpus, **asked)
     until = weights.memory_bound_until(model, **asked)
     time, each = units.format_time, step.tokens_per_second / batch
-    turn = ("However many there are, memory sets the pace: each brings a KV cache that takes longer to read than its "
-            "arithmetic to do." if until is None else f"Computing takes as long from batch {until:,} on.")
+    turn = f"Computing takes as long from batch {until:,} on." if until is not None else (
+        "No batch changes that: each sequence brings a KV cache that takes longer to read than its arithmetic to do.")
     pace = "memory sets the pace" if step.bound == "memory" else "arithmetic sets the pace"
     everyone = "" if batch == 1 else f", {_number(each)} for each of {batch:,} sequences"
     say = (f"{_titled(model)} in {dtype} on {_several(gpus, accelerator.title)}: reading takes "

@@ -1,0 +1,80 @@
+"""Numbers quoted in book/06-checkpoints.ipynb."""
+
+from prose.common import fact, size, state
+
+from memtier import checkpoints, live, units
+from memtier.layout import Layout
+
+NOTEBOOK = "book/06-checkpoints.ipynb"
+
+
+def saved(model=70e9, **other):
+    return checkpoints.inventory(model, recipe="bf16-adam", **other).total
+
+
+def each(model=70e9, ranks=64):
+    return checkpoints.per_rank(model, recipe="bf16-adam", layout=Layout(shard=ranks)).total
+
+
+def drained():
+    """The explorer's preset of the story: every 30 s for an hour above shared storage of 20 GB/s."""
+    explorer = live.get("checkpoints.drain")
+    return explorer.view(**explorer.defaults | explorer.presets["every 30 s"]).say
+
+
+def written(nbytes, rate, writers=1):
+    return checkpoints.write_time(nbytes, to=rate, writers=writers)
+
+
+def queued():
+    """The second example: 5 TB every ten minutes for ten hours, 1,000 s each."""
+    return checkpoints.backlog(interval=600, seconds=1000, duration=36_000)
+
+
+QUOTED = {
+    # the story
+    "49 seconds each": lambda: f"{written(saved(), 20e9):.0f} seconds each",
+    "is 24 minutes old": lambda: f"is {drained().split('Lose every node now, and ')[1].split(' min')[0]} minutes old",
+    "the job waits 0.1 % of its time":
+        lambda: f"the job waits {drained().split('waited ')[1].split(' of')[0]} of its time",
+    "47 versions, 46.1 TB, have not": lambda: "{} versions, {}, have not".format(
+        *drained().split("; ")[1].split(", are")[0].replace(" newer ones", "").split(", ")),
+    # what goes in
+    "a round billion parameters: 14 GB": lambda: f"a round billion parameters: {size(saved(1e9))}",
+    "= 0.98\\ \\text{TB}": lambda: f"= {saved() / units.TB:g}\\ \\text{{TB}}",
+    "parameters at 14 bytes are 14 TB": lambda: f"parameters at 14 bytes are {size(saved(1e12))}",
+    "it is 912 GiB, which are 980 GB": lambda: f"it is {int(saved() / units.GiB)} GiB, which are {size(saved())}",
+    '"912 GB" for 70B': lambda: f'"{int(saved() / units.GiB)} GB" for 70B',  # as the source prints it
+    "= 28 GB": lambda: f"= {size(saved(2e9))}",
+    # who writes
+    "0.98 TB become 15.3 GB each": lambda: f"{saved() / units.TB:g} TB become {size(each())} each",
+    "5.67 TB, whatever the number": lambda: f"{size(saved(405e9))}, whatever the number",
+    "Each writes 5.54 GB": lambda: f"Each writes {size(each(405e9, 1024))}",
+    # how long
+    "30 GB/s each write 1.92 TB/s together": lambda: f"30 GB/s each write {units.format_rate(64 * 30e9)} together",
+    "one in 49 s": lambda: f"one in {written(saved(), 20e9):.0f} s",
+    "blocked the job for 148.8 s": lambda: f"blocked the job for {fact('run.pytorch-async-7b.blocked-before')} s",
+    "asynchronously for 6.3 s": lambda: f"asynchronously for {fact('run.pytorch-async-7b.blocked-after')} s",
+    # the second example
+    "5,000 GB / 5 GB/s = 1,000 s": lambda: f"5,000 GB / 5 GB/s = {written(5e12, 5e9):,.0f} s",
+    "36 finished, 24 in the queue: 120 TB": lambda: f"36 finished, {queued()} in the queue: {size(queued() * 5e12)}",
+    # beliefs
+    "on 64 ranks, 62.7 TB": lambda: f"on 64 ranks, {size(64 * saved())}",
+    "0.98 TB, 15.3 GB a rank": lambda: f"{saved() / units.TB:g} TB, {size(each())} a rank",
+    "140 GB for 70B": lambda: f"{size(saved(contents='weights'))} for 70B",
+    "would make 1.28 TB/s and 0.77 s": lambda:
+        f"would make {units.format_rate(64 * 20e9)} and {written(saved(), 20e9, 64):.2f} s",
+    "and takes 49 s": lambda: f"and takes {written(saved(), 20e9):.0f} s",
+    "20 Gb/s are 2.5 GB/s": lambda: f"20 Gb/s are {units.format_rate(fact('run.mt-nlg-530b.rate'))}",
+    "42 minutes for one": lambda: f"{written(530e9 * 12, fact('run.mt-nlg-530b.rate')) / 60:.0f} minutes for one",
+    "Serving needs 2 bytes a parameter, going on needs 14": lambda:
+        f"Serving needs {saved(1, contents='weights'):g} bytes a parameter, going on needs {saved(1):g}",
+    "1.12 TB. Gradients": lambda: f"{size(state().total)}. Gradients",
+}
+
+GIVEN = (
+    "writes 7 GB/s", "= 4 s", "64 nodes with 30 GB/s", "of 5 TB is saved", "take it in 5 s", "writes 5 GB/s",
+    "in 36,000 s", 'at "20 GB/s"', "every 30 s", "storage of 20 GB/s", "of 1,000 s",
+    # reported; tests/test_checkpoints.py reconstructs them
+    "10.4 GB a GPU", "650 MB with sixteen", "13.8 GB and 870 MB",
+)

@@ -1,0 +1,83 @@
+"""Numbers quoted in book/10-failure-and-recovery.ipynb."""
+
+from prose.common import fact
+
+from memtier import checkpoints, recovery, units
+
+NOTEBOOK = "book/10-failure-and-recovery.ipynb"
+HOUR, DAY = 3600, 86400
+
+
+def llama(name):
+    return fact(f"run.llama3-405b.{name}")
+
+
+def between():
+    return recovery.observed_mtbf(int(llama("unexpected")), llama("observed"))
+
+
+def lost(minutes=None, write=49):
+    every = 60 * minutes if minutes else recovery.interval(write, between())
+    return recovery.goodput(interval=every, write_seconds=write, mtbf_seconds=between())
+
+
+def apart(share):
+    young, daly = (recovery.interval(share * between(), between(), method) for method in recovery.METHODS)
+    return f"{100 * (1 - daly / young):.0f} %"
+
+
+def percent(share, digits=3):
+    return f"{100 * share:.{digits}g} %"
+
+
+QUOTED = {
+    # the hook
+    "For 54 days in 2024, 16,384 GPUs":
+        lambda: f"For {llama('observed') / DAY:.0f} days in 2024, {llama('gpus'):,} GPUs",
+    "stopped 466 times. 47 of": lambda: f"stopped {llama('interruptions')} times. {llama('planned')} of",
+    "The other 419 were not": lambda: f"The other {llama('interruptions') - llama('planned')} were not",
+    # rates
+    "live 42 years together, so they meet 7.3 failures": lambda: "live {:.0f} years together, so they meet {:.1f} "
+    "failures".format(512 * 30 / 365, recovery.failures_expected(
+        30 * DAY, recovery.mtbf({"GPU": (512, between() * llama("gpus"))}))),
+    "fails once in 5.8 years": lambda: f"fails once in {between() * llama('gpus') / (365 * DAY):.1f} years",
+    "meet one every 3.65 days": lambda: "meet one every {:.2f} days".format(
+        recovery.mtbf({"machine": (1000, 10 * 365 * DAY)}) / DAY),
+    "It is 7.3.": lambda: "It is {:.1f}.".format(recovery.failures_expected(
+        30 * DAY, recovery.mtbf({"GPU": (512, between() * llama("gpus"))}))),
+    # what one costs
+    "6,285 min = 104.75 hours": lambda: "{:,.0f} min = {:.2f} hours".format(
+        *(recovery.lost_work(1800, between(), llama("observed")) / unit for unit in (60, HOUR))),
+    "gets 209.5 hours": lambda: f"gets {2 * recovery.lost_work(1800, between(), llama('observed')) / HOUR:.1f} hours",
+    "209.5 h. Somebody": lambda: f"{419 * 1800 / HOUR:.1f} h. Somebody",
+    "It is half an interval, 104.75 h": lambda: "It is half an interval, {:.2f} h".format(
+        recovery.lost_work(1800, between(), llama("observed")) / HOUR),
+    "of a 70B run is 0.98 TB": lambda: "of a 70B run is {:g} TB".format(
+        checkpoints.inventory(70e9, recipe="bf16-adam").total / units.TB),
+    # how often
+    "10.9 % and 10.8 %": lambda: f"{percent(lost(10).lost)} and {percent(lost(30).lost)}",
+    "every 17.4 minutes, and it still costs 9.4 %": lambda:
+        f"every {recovery.interval(49, between()) / 60:.1f} minutes, and it still costs {percent(lost().lost, 2)}",
+    "falls to 1.8 minutes": lambda: f"falls to {recovery.interval(0.51, between()) / 60:.1f} minutes",
+    "the loss to under 1 %": lambda: f"the loss to under {100 * lost(write=0.51).lost:.0f} %",
+    "bought back 8 %": lambda: f"bought back {percent(lost().lost - lost(write=0.51).lost, 1)}",
+    "= 759 s": lambda: f"= {recovery.interval(20, 4 * HOUR):.0f} s",
+    "759/28,800 = 2.64 %": lambda: f"759/28,800 = {percent(recovery.interval(20, 4 * HOUR) / (8 * HOUR))}",
+    "20/759 = 2.64 %": lambda: f"20/759 = {percent(20 / recovery.interval(20, 4 * HOUR))}",
+    "Together 5.27 %": lambda: "Together " + percent(recovery.goodput(
+        interval=recovery.interval(20, 4 * HOUR), write_seconds=20, mtbf_seconds=4 * HOUR).lost),
+    "they are 5 % apart": lambda: f"they are {apart(0.01)} apart",
+    "they are 14 % apart": lambda: f"they are {apart(0.1)} apart",
+    # the rest
+    "more than 90 %": lambda: f"more than {percent(llama('effective'))}",
+    "more than 93 % is within reach": lambda: "more than {:.0f} % is within reach".format(100 * recovery.goodput(
+        interval=recovery.interval(1, between()), write_seconds=1, restart=600, mtbf_seconds=between()).fraction - 0.5),
+    "leaves 55 % of the time at best": lambda: f"leaves {percent(60 / (60 + 49), 2)} of the time at best",
+    "41 minutes. That is some 74,000": lambda: "{:.0f} minutes. That is some {:,.0f}".format(
+        50 * 49 / 60, round(between() * llama("gpus") / (50 * 49), -3)),
+}
+
+GIVEN = (
+    "of 30 minutes: 15 minutes", "419 × 15 min", "for 30 days", "stops the job for 20 s",
+    "with a save of 49 s", "a save of 49 s", "49 seconds",
+)
