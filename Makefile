@@ -1,6 +1,6 @@
 # make serve      read the course in a browser: makes its own environment, builds the book, serves it, prints the address
 # make test       everything that is checked: style, module arrows, the book's build, unit tests, notebooks, pages in a real browser
-# make soak       the full grids on which formulas and torch are compared (some 20 minutes); their logs go to soak/
+# make soak       the full grids on which formulas and torch are compared, and 204 kills of a training job; logs go to soak/
 # make benchmarks compare memtier, and what others use, with torch (some 20 minutes, 3 GB on disk); results go to benchmarks/
 # make notebooks  run all notebooks and store their outputs, normalised
 # make clean      remove what the above made

@@ -181,6 +181,8 @@ def _text(name: str, answer) -> str:
         return f"{name:22} {answer['rung']:22} {size:>24} {read:>12} {latency:>12}"
     if name.startswith("seconds"):
         return f"{name}: {answer:.3g}"
+    if isinstance(answer, str):
+        return f"{name}: {answer}"
     return f"{name:22} {answer:>22,}"
 
 

@@ -46,6 +46,8 @@ def test_serve_prints_what_the_library_says(capsys):
     step = weights.decode("llama-3.1-70b", batch=32, gpus=8, kv=one)
     assert printed["tokens a second, at most"] == round(step.tokens_per_second)
     assert printed["bound by"] == "memory"
+    assert main(asked[:-1]) == 0
+    assert "bound by: memory" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("users", [1, 32, 400])

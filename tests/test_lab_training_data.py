@@ -124,29 +124,36 @@ def test_losses_after_going_on_are_those_of_an_uninterrupted_run_bit_for_bit(url
     assert half.samples + rest.samples == whole.samples
 
 
-def _dies(folder, workers, moment, after):
-    """A run that kills itself at its `moment`th commit of a file, just before or just after it."""
-    real, left = os.replace, itertools.count(1)
+def _dies(folder, workers, moment, how):
+    """A run that kills itself at its `moment`th file: before or after it is put in place, or while it is saved."""
+    replace, save, left = os.replace, torch.save, itertools.count(1)
 
-    def replace(*names):
-        dying = next(left) == moment
-        if dying and not after:
+    def killed_replace(*names):
+        dying = how != "torn" and next(left) == moment
+        if dying and how == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        real(*names)
+        replace(*names)
         if dying:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    os.replace = replace
+    def torn_save(state, path):
+        save(state, path)
+        if how == "torn" and next(left) == moment:
+            os.truncate(path, os.path.getsize(path) // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.replace, torch.save = killed_replace, torn_save
     lab.main([str(folder), "--workers", str(workers), "--pace", "0"])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system with fork, to kill a run that has torch loaded")
-def test_a_run_killed_at_any_commit_ends_as_if_nothing_had_happened(tmp_path, monkeypatch, capfd):
+def test_a_run_killed_around_any_write_ends_as_if_nothing_had_happened(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(lab.Store, "read", lambda store, name: store.files.cat_file(f"{store.root}/{name}"))
     lab.main([str(tmp_path / "whole"), "--pace", "0"])
     fork = multiprocessing.get_context("fork")
-    for number, (workers, moment) in enumerate([(2, 3), (1, 22), (4, 1), (4, 28), (2, 31), (1, 8)]):
-        run = fork.Process(target=_dies, args=(tmp_path / "killed", workers, moment, number % 2))
+    for workers, moment, how in [(2, 3, "before"), (1, 22, "after"), (4, 1, "before"), (4, 14, "torn"),
+                                 (2, 30, "after"), (1, 8, "torn")]:
+        run = fork.Process(target=_dies, args=(tmp_path / "killed", workers, moment, how))
         run.start()
         run.join(60)
         assert run.exitcode == -signal.SIGKILL

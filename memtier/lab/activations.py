@@ -58,7 +58,7 @@ class Kept:
 
 
 def saved(model, *, batch: int = 1, sequence: int = 8192, stack: str = "hf-sdpa", recompute: str = "none",
-          dtype: str = "bf16", dropout: bool = True, loss: str = "dense", chunks: int = 1,
+          dtype: str = "bf16", dropout: bool = True, loss: str = "dense", chunks: int = 8,
           real: bool = False) -> tuple[Kept, ...]:
     """Every tensor autograd keeps after the forward pass, loss included, in the order in which it first keeps them.
 
@@ -190,7 +190,7 @@ def _policy(context, operation, *args, **kwargs) -> CheckpointPolicy:
 
 @contextlib.contextmanager
 def built(model, *, batch: int = 1, sequence: int = 8192, stack: str = "hf-sdpa", recompute: str = "none",
-          dtype: str = "bf16", dropout: bool = True, loss: str = "dense", chunks: int = 1,
+          dtype: str = "bf16", dropout: bool = True, loss: str = "dense", chunks: int = 8,
           real: bool = False) -> Iterator[tuple[nn.Module, dict]]:
     """The network in training mode, and its inputs, labels among them; run it inside the context. As in `saved`."""
     from transformers import CONFIG_MAPPING, AutoModelForCausalLM, masking_utils
@@ -291,7 +291,7 @@ class _Storages(TorchDispatchMode):
 
 
 def live(model, *, batch: int = 1, sequence: int = 8192, stack: str = "hf-sdpa", recompute: str = "none",
-         dtype: str = "bf16", dropout: bool = True, loss: str = "dense", chunks: int = 1, real: bool = False) -> Live:
+         dtype: str = "bf16", dropout: bool = True, loss: str = "dense", chunks: int = 8, real: bool = False) -> Live:
     """Run one forward and backward pass and add up the storages alive. Arguments as in `saved`, "selective" too."""
     with built(model, batch=batch, sequence=sequence, stack=stack, recompute=recompute, dtype=dtype, dropout=dropout,
                loss=loss, chunks=chunks, real=real) as (network, inputs):

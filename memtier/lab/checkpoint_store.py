@@ -156,8 +156,8 @@ class Store:
     def copy_from(self, source: "Store", version: str, progress: Callable[[int, int], None]) -> None:
         """Copy a version of another store, checking it on the way; the manifest comes last here too.
 
-        progress: called with bytes copied and bytes in all. Raises Damaged when the source is, OSError and whatever
-        the file system raises otherwise; then there is no manifest here.
+        progress: called with bytes copied and bytes in all, before each block and before the manifest. Raises Damaged
+        when the source is, OSError and whatever the file system raises otherwise; then there is no manifest here.
         """
         body = source.manifest(version)
         total, done = sum(each["bytes"] for each in body["files"].values()), 0
@@ -166,9 +166,9 @@ class Store:
             def passing(name=name):
                 nonlocal done
                 for block in source.read(version, name):
-                    done += len(block)
                     progress(done, total)
                     yield block
+                    done += len(block)
 
             try:
                 entry = self.write(version, name, passing())
@@ -177,6 +177,7 @@ class Store:
                     raise
                 raise Damaged(f"{name} is missing") from error
             _compare(name, entry, expected)
+        progress(total, total)
         self.commit(version, body)
 
     def remove(self, version: str) -> None:

@@ -103,6 +103,11 @@ QUOTED = {
         tiers.ridge_point(tiers.accelerator("h100-sxm").flops, tiers.get("h100-hbm").read)),
     "NVFP4 is 2.66 times faster": lambda: "NVFP4 is {:.2f} times faster".format(
         decode(dtype="nvfp4").tokens_per_second / decode().tokens_per_second),
+    "takes over at 111 and not at 83": lambda: "takes over at {} and not at {:.0f}".format(
+        weights.memory_bound_until(EIGHT, dtype="nvfp4"),
+        tiers.ridge_point(tiers.accelerator("h100-sxm").flops, tiers.get("h100-hbm").read)
+        * weights.get("nvfp4").bytes_each / 2),
+    "mean b_w to 0.75": lambda: f"mean b_w to {held(EIGHT, dtype='nvfp4') / models.get(EIGHT).parameters:.2f}",
     "reading takes 15.1 ms": lambda: f"reading takes {units.format_time(decode(32, kv=cached()).memory_seconds)}",
     "6,675 tokens a second become 2,126": lambda:
         f"{rate(decode(32))} tokens a second become {rate(decode(32, kv=cached()))}",
@@ -131,8 +136,10 @@ QUOTED = {
     # beliefs
     "that gives 203 GB": lambda: f"that gives {size(held() / 4)}",
     "three GPUs are ordered": lambda: {3: "three GPUs are ordered"}[-(-held() // 4 // int(0.9 * card()))],
-    "They are 234 GB, scales included, and take four": lambda: "They are {}, scales included, and take {}".format(
-        size(held(dtype="nvfp4")), {4: "four"}[users(LARGE, card(), 0.1, "nvfp4")]),
+    "They are 234 GB, scales included: 78.1 GB on each of the three": lambda:
+        "They are {}, scales included: {} on each of the three".format(
+            size(held(dtype="nvfp4")), size(held(dtype="nvfp4") / 3)),
+    "It takes four": lambda: "It takes {}".format({4: "four"}[users(LARGE, card(), 0.1, "nvfp4")]),
     "In bf16, 112 GB": lambda: f"In bf16, {size(held(8 * 7e9))}",
     "leaves 48 GB": lambda: f"leaves {size(2 * card() - held(8 * 7e9))}",
     "It is 93.4 GB, which leaves 66.6 GB": lambda:
@@ -142,7 +149,10 @@ QUOTED = {
     "some 163 of each layer's 256 experts": lambda:
         f"some {weights.distinct_experts(models.get(DEEPSEEK).experts, 8, 32):.0f} of each layer's "
         f"{models.get(DEEPSEEK).experts} experts",
-    "has room for 295 in a step": lambda: f"has room for {weights.memory_bound_until(EIGHT) - 1} in a step",
+    "would get 104 tokens a second each": lambda:
+        f"would get {decode().tokens_per_second / 2:.0f} tokens a second each",
+    "Both get 209: up to 295 share a step": lambda:
+        f"Both get {decode(2).tokens_per_second / 2:.0f}: up to {weights.memory_bound_until(EIGHT) - 1} share a step",
     "could compute 61,580 tokens a second": lambda:
         f"could compute {1 / decode().compute_seconds:,.0f} tokens a second",
     "in bf16 is 755.96 GiB": lambda: f"in bf16 is {held() / units.GiB:.2f} GiB",

@@ -43,6 +43,11 @@ def free():
     return 8 * card() * 0.9 - held()
 
 
+def promised(nbytes):
+    """Users with so much cache beside 8B on one GPU."""
+    return int((card() * 0.9 - held(EIGHT)) // nbytes)
+
+
 def even(model=SEVENTY, **other):
     return rate(kv_cache.break_even_bandwidth(model, **SECONDS | other))
 
@@ -111,8 +116,9 @@ QUOTED = {
     "over PCIe 5 it takes 0.03 s, computing takes some 0.2 s, and one connection to S3 some 15 s": lambda:
         "over PCIe 5 it takes {:.2f} s, computing takes some {:.1f} s, and one connection to S3 some {:.0f} s".format(
             fetched(fact("link.pcie5-x16.host-to-device")), again(), fetched("s3-connection")),
+    "85 times as long as computing": lambda: f"{fetched('s3-connection') / again():.0f} times as long as computing",
     "eight GPUs it is 7.35 GB/s": lambda: f"eight GPUs it is {even()}",
-    "alone breaks even at 919 MB/s": lambda: f"alone breaks even at {even(gpus=1)}",
+    "Each H100 adds 919 MB/s": lambda: f"Each H100 adds {even(gpus=1)}",
     "takes 150 ms, in which eight GPUs compute over 3,000 tokens": lambda:
         "takes {}, in which eight GPUs compute over {:,.0f},000 tokens".format(
             time(tiers.get("s3").latency), tiers.get("s3").latency / again() * 4096 // 1000),
@@ -136,7 +142,7 @@ QUOTED = {
     "50 GB/s, over it": lambda: f"{rate(fact('link.lmcache.rate'))}, over it",
     "11 GB/s, and 15 GB/s elsewhere": lambda:
         f"{rate(fact('link.vllm-native.rate'))}, and {rate(fact('link.pcie5-x16.kv-offload'))} elsewhere",
-    "two pieces of 32 KB": lambda: f"two pieces of {16 * 8 * 128 * 2 // 1024} KB",
+    "two pieces of 32.8 KB": lambda: f"two pieces of {size(16 * 8 * 128 * 2)}",
     # beliefs
     "so 499 GB are free": lambda: f"so {size(8 * card() - held())} are free",
     "takes 42.9 GB, and with 10 % kept free the 11th user": lambda:
@@ -149,8 +155,11 @@ QUOTED = {
         *(f"{user('mistral-7b', 32768, windows=windows) / 1e9:.2f}" for windows in (False, True))),
     "17.2 GB of 8B at 131,072 tokens would become 4.29 GB": lambda:
         f"{size(user(EIGHT, 131072))} of 8B at 131,072 tokens would become {size(user(EIGHT, 131072) / 4)}",
-    "it is 4.5 GB in int4 and 4.83 GB in": lambda: "it is {} in int4 and {} in".format(
-        *(size(user(EIGHT, 131072, dtype=dtype)) for dtype in ("int4", "nvfp4"))),
+    "on one 80 GB GPU": lambda: f"on one {size(card())} GPU",
+    "and 13 such users": lambda: f"and {promised(user(EIGHT, 131072) / 4)} such users",
+    "it is 4.5 GB in int4 and 4.83 GB in NVFP4: 12 fit, or 11": lambda:
+        "it is {} in int4 and {} in NVFP4: {} fit, or {}".format(
+            *(each(user(EIGHT, 131072, dtype=dtype)) for each in (size, promised) for dtype in ("int4", "nvfp4"))),
     "a bandwidth, 7.35 GB/s": lambda: f"a bandwidth, {even()}",
     "back in 21 ms": lambda: f"back in {time(fetched('pcie5-x16'), 2)}",
     "at 15 GB/s it takes 89 ms": lambda:
@@ -165,7 +174,7 @@ QUOTED = {
     "the 162 users to 81. Twice the weights, 282 GB, leaves room for 109": lambda:
         f"the {fitting()} users to {fitting(16384)}. Twice the weights, {size(2 * held())}, leaves room for "
         f"{(free() - held()) // user():.0f}",
-    "only 37.6 billion": lambda: f"only {units.format_count(weights.active('deepseek-v3'))}",
+    "Only 37.6 billion": lambda: f"Only {units.format_count(weights.active('deepseek-v3'))}",
     "breaks even at 2.96 GB/s, where 70B needs 7.35 GB/s": lambda:
         f"breaks even at {even('deepseek-v3')}, where 70B needs {even()}",
 }

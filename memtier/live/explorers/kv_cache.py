@@ -188,10 +188,10 @@ def _fetch(tokens, source, gpus, efficiency, model, dtype, links, attention, gue
         Axis("time", min(ends) / 2, max(ends) * 2, time, TIME_TICKS), "Shorter and longer prefixes",
         f"Time against the length of the prefix, fetched and computed again. {say}",
         points=[("fetched", tokens, fetched[source])], height=220)
-    return View((dots, across), say, _fetch_note(length, links, attention))
+    return View((dots, across), say, _fetch_note(length, links, attention, model, gpus))
 
 
-def _fetch_note(length: int | None, links: int, attention: bool) -> str:
+def _fetch_note(length: int | None, links: int, attention: bool, model, gpus: int) -> str:
     if length is None:
         note = "From here no prefix is fetched faster than it is computed."
     elif length == 1:
@@ -200,7 +200,12 @@ def _fetch_note(length: int | None, links: int, attention: bool) -> str:
         note = f"From here prefixes of {length:,} tokens and more are fetched faster than they are computed."
     note += " " + ("Attention's own FLOPs are counted." if attention else
                    "Attention's own FLOPs, which grow with the square of the length, are left out.")
-    return note + (f" Each place is read over {links:,} links side by side." if links > 1 else "")
+    note += f" Each place is read over {links:,} links side by side." if links > 1 else ""
+    held, room = weights.inventory(model).total, gpus * tiers.accelerator("h100-sxm").memory.capacity
+    if held > room:
+        note += (f" But {_size(held)} of weights do not fit into {_size(room)}: the time to compute is that of GPUs "
+                 "with the room.")
+    return note
 
 
 fetch = Explorer(

@@ -7,13 +7,22 @@ from memtier.live.explorer import Explorer, Prediction, View
 
 DAY, YEAR = 86400, 365 * 86400
 LLAMA3 = {name: evidence.get(f"run.llama3-405b.{name}").quantity for name in ("gpus", "observed", "unexpected")}
-MTBF = round(recovery.observed_mtbf(int(LLAMA3["unexpected"]), LLAMA3["observed"]))  # whole seconds: a box can say it
-ONE_GPU = MTBF * int(LLAMA3["gpus"])  # seconds between failures, were the GPUs to blame for all of them
+time = units.format_time
+
+
+def _said(seconds: float) -> float:
+    """The time that `format_time` writes for it, so that a box can show it in full."""
+    return units.parse_time(time(seconds))
+
+
+OBSERVED = recovery.observed_mtbf(int(LLAMA3["unexpected"]), LLAMA3["observed"])
+MTBF = _said(OBSERVED)  # seconds
+ONE_GPU = _said(OBSERVED * LLAMA3["gpus"])  # seconds between failures, were the GPUs to blame for all of them
 SWEEP = tuple(10 * 1.18**n for n in range(46))  # seconds, 10 s to nearly 5 h
 GPUS = tuple(2**n for n in range(3, 18))
 YEARS = tuple(YEAR * years for years in (0.5, 1, 2, 3, 4, 5)) + (ONE_GPU,) + tuple(
     YEAR * years for years in (7, 10, 15, 20, 30, 50))
-time = units.format_time
+TIMES = tuple((seconds, time(seconds)) for seconds in (60, 600, 3600, 6 * 3600, DAY, 10 * DAY, 100 * DAY, 1000 * DAY))
 
 
 def _share(share: float) -> str:
@@ -108,7 +117,8 @@ def _failures(gpus, one, interval, days, restart, guess=None) -> View:
     figure = drawing.lines(
         [("the job", curve)],
         Axis("GPUs", GPUS[0], GPUS[-1], lambda n: f"{n:,.0f}", tuple((n, f"{n:,}") for n in (8, 64, 512, 4096, 32768))),
-        Axis("time between failures", min(60, curve[-1][1] / 2), max(curve[0][1], DAY) * 2, time),
+        Axis("time between failures", low := min(60, curve[-1][1] / 2), high := max(curve[0][1], DAY) * 2, time,
+             tuple(tick for tick in TIMES[::2] if low <= tick[0] <= high)),
         "More GPUs, more failures", say, points=[("here", gpus, mtbf)], limit=(interval, "one interval"),
         guess=guess and (gpus, run / guess, f"your guess: every {time(run / guess)}"), height=240)
     parts = {"lost work": failures * interval / 2, "restart": failures * restart}

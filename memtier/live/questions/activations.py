@@ -4,8 +4,9 @@ Each question has a draw function: the numbers of a round, and beside them, as w
 """
 
 from functools import cache
+from itertools import pairwise
 
-from memtier import activations, models, units, workspace
+from memtier import activations, models, workspace
 from memtier.inventory import Inventory
 from memtier.layout import Layout
 from memtier.live.question import Misconception, Question
@@ -172,7 +173,7 @@ loss = Question(
     name="activations.loss",
     title="The loss's own share",
     draw=_draw_loss,
-    prompt="An estimate, by head: {model} has a vocabulary of {words}. The cross-entropy keeps a row of fp32 "
+    prompt="An estimate, in your head: {model} has a vocabulary of {words}. The cross-entropy keeps a row of fp32 "
            "log-probabilities for each token until the backward pass. **How much is that for {n} tokens?** (5 % is "
            "close enough.)",
     unit="bytes",
@@ -310,8 +311,8 @@ TRAITS = {
     "flops": "costs FLOPs in every step",
     "restart": "lets the run go on after the node has died",
     "storage": "needs storage bandwidth",
-    "forgotten": "is forgotten when the step has ended",
-    "durable": "holds weights and optimizer state",
+    "forgotten": "leaves nothing behind once the step has ended",
+    "durable": "records weights and optimizer state",
 }
 MEANINGS = {"a setting called `gradient_checkpointing`": {"memory", "flops", "forgotten"},
             "a function called `save_checkpoint`": {"restart", "storage", "durable"}}
@@ -374,7 +375,7 @@ def _faults(v) -> list[str]:
 
 def _draw_diagnose(random) -> dict:
     v = {"model": random.choice(("llama-3.2-1b", "llama-3.1-8b", "mistral-7b", "qwen2.5-7b")),
-         "batch": random.choice((2, 4)), "sequence": random.choice((1024, 2048)),
+         "batch": random.choice((2, 4)), "sequence": random.choice((2048, 4096)),  # at 1,024 two faults look alike
          "recompute": random.choice(("none", "full"))}
     v["fault"] = random.choice(_faults(v))
     others = [f"- {FAULTS[fault]}: {format_bytes(_of_fault(v, fault))}" for fault in _faults(v) if fault != v["fault"]]
@@ -490,8 +491,8 @@ remedy = Question(
     name="activations.remedy",
     title="What would help",
     draw=_draw_message,
-    prompt="A training job dies with this message:\n\n{message}\n\n**Which of these would let it go on, and costs no "
-           "arithmetic or throughput if there is a choice?**",
+    prompt="A training job dies with this message:\n\n{message}\n\n**What do you try first?** It must be enough to let "
+           "the job go on; of two that are, take the one that costs no arithmetic and no throughput.",
     kind="choice",
     options=REMEDIES,
     answer=lambda v: v["cause"],
@@ -534,17 +535,21 @@ def _fitting(v) -> frozenset:
     return frozenset(plan for plan in PLANS if _plan(v, plan) <= v["room"])
 
 
+def _rooms(v) -> list[int]:
+    """Bytes between the needs of two plans that are well apart, so that two plans or more fit and one does not."""
+    needs = sorted(_plan(v, plan) for plan in PLANS)
+    return [round((low + high) / 2, -8) for low, high in pairwise(needs[1:]) if high > 1.15 * low]
+
+
 def _draw_design(random) -> dict:
     v = {"model": random.choice(("llama-3.2-1b", "llama-3.1-8b", "qwen2.5-7b")), "batch": random.choice((2, 4)),
          "sequence": random.choice((2048, 4096))}
-    between = sorted(_plan(v, plan) for plan in ("as it is", "selective", "half"))
-    v["room"] = int((between[0] + between[1]) / 2) if between[1] > 1.1 * between[0] else int(1.1 * between[1])
-    v["room"] = round(v["room"] / units.GB) * units.GB
+    v["room"] = int(random.choice(_rooms(v)))
     lines = [f"- {words}: {format_bytes(_plan(v, plan))}, {'fits' if plan in _fitting(v) else 'does not fit'}"
              for plan, (words, _) in PLANS.items()]
     return v | {"tokens": f"{v['sequence']:,}", "free": format_bytes(v["room"]), "lines": "\n".join(lines),
                 "fits": "; ".join(PLANS[plan][0] for plan in PLANS if plan in _fitting(v)),
-                "now": format_bytes(_plan(v, "as it is"))}
+                "now": format_bytes(_plan(v, "as it is")), "selective": format_bytes(_plan(v, "selective"))}
 
 
 design = Question(
@@ -552,8 +557,8 @@ design = Question(
     title="Several that work, defend one",
     draw=_draw_design,
     prompt="{model} trains in bf16 on {batch} × {tokens} tokens at a time, with fused attention. The activations of a "
-           "step reach {now}, the loss's moment included; {free} are free for them. **Which of these fit?** Then "
-           "choose one and defend it in a sentence.",
+           "step reach {now}, the loss's moment included, and {selective} with selective recomputation; {free} are "
+           "free for them. **Which of these fit?** Then choose one and defend it in a sentence.",
     kind="multiple",
     options={plan: words for plan, (words, _) in PLANS.items()},
     answer=_fitting,
@@ -564,6 +569,9 @@ design = Question(
         Misconception(lambda v: _fitting(v) ^ {"eager"},
                       "Look again at attention written out under full recomputation: its s × s matrices are alive one "
                       "layer at a time."),
+        Misconception(lambda v: _fitting(v) ^ {"half"},
+                      "Look again at half the sequences: they halve everything, the loss's moment too. Is half of "
+                      "{now} less than {free}?"),
     ),
     hints=(
         "What waits between the passes, and what is alive only while one layer is computed again?",

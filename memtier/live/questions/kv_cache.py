@@ -111,8 +111,8 @@ prefixes = Question(
 
 
 def _draw_window(random) -> dict:
-    v = {"model": random.choice(("mistral-7b", "phi-3-mini-4k")), "tokens": 1024 * random.choice((16, 24, 32)),
-         "users": random.choice((1, 4, 8))}
+    v = {"model": random.choice(("mistral-7b", "phi-3-mini-4k")), "users": random.choice((1, 4, 8))}
+    v["tokens"] = 1024 * random.choice((16, 24, 32) if v["model"] == "mistral-7b" else (3, 4))  # as far as it goes
     model = models.get(v["model"])
     return v | {"long": _tokens(v["tokens"]), "who": "One user has" if v["users"] == 1 else f"{v['users']} users have",
                 "each": "" if v["users"] == 1 else " each", "window": _tokens(model.windows[0]),
@@ -244,7 +244,7 @@ estimate = Question(
     title="One figure, no tool",
     draw=_draw_estimate,
     prompt="In your head: {model} has {weights} of weights and keeps about {token} a token. Each user has {long} "
-           "tokens. **With about which user does the KV cache pass the weights?**",
+           "tokens. **With about which user does the KV cache pass the weights?** Within 25 % is right.",
     unit="count",
     tolerance=0.25,
     answer=_passing,
@@ -308,9 +308,12 @@ three_places = Question(
 )
 
 
+NEEDED = {"llama-3.1-8b": 1, "qwen3-8b": 1, "llama-3.1-70b": 4, "qwen2.5-72b": 4, "llama-3.1-405b": 16}  # H100, in bf16
+
+
 def _draw_even(random) -> dict:
-    v = {"model": random.choice(("llama-3.1-8b", "llama-3.1-70b", "llama-3.1-405b", "qwen2.5-72b", "qwen3-8b")),
-         "tokens": 1024 * random.choice((2, 4, 8, 16)), "gpus": random.choice((1, 2, 4, 8))}
+    v = {"model": random.choice(list(NEEDED)), "tokens": 1024 * random.choice((2, 4, 8, 16))}
+    v["gpus"] = NEEDED[v["model"]] * random.choice((1, 2))
     speed = tiers.accelerator("h100-sxm").flops
     return v | {"long": _tokens(v["tokens"]), "on": f"{v['gpus']} H100" if v["gpus"] > 1 else "one H100",
                 "speed": f"{speed / 1e12:g} TFLOP/s", "size": units.format_count(weights.active(v["model"])),
@@ -332,7 +335,7 @@ break_even = Question(
     title="The speed that breaks even",
     draw=_draw_even,
     prompt="A prefix of {long} tokens of {model} ({size} parameters, {nbytes} of KV cache) can be fetched, or computed "
-           "again on {on} ({speed} each, of which 40 % is reached). Leave attention's own FLOPs and all latency out. "
+           "again on {on} ({speed} a GPU, of which 40 % is reached). Leave attention's own FLOPs and all latency out. "
            "**At which bandwidth does fetching take just as long?**",
     unit="bytes/s",
     answer=_even,
@@ -356,11 +359,12 @@ FROM = {"memory": ("CPU memory over PCIe 5, 63 GB/s", "pcie5-x16"), "drive": ("o
 
 
 def _draw_worth(random) -> dict:
-    v = {"model": random.choice(("llama-3.1-8b", "llama-3.1-70b", "llama-3.1-405b")),
-         "tokens": 1024 * random.choice((1, 4, 16, 64)), "gpus": random.choice((1, 8))}
+    model, gpus = random.choice((("llama-3.1-8b", 1), ("llama-3.1-8b", 8), ("llama-3.1-70b", 8),
+                                 ("llama-3.1-405b", 16)))
+    v = {"model": model, "tokens": 1024 * random.choice((1, 4, 16, 64)), "gpus": gpus}
     lines = [f"- {words}: {format_time(_fetched(v, name))}, {'worth it' if name in _worth(v) else 'not'}"
              for name, (words, _) in FROM.items()]
-    return v | {"long": _tokens(v["tokens"]), "on": "eight H100" if v["gpus"] == 8 else "one H100",
+    return v | {"long": _tokens(v["tokens"]), "on": {1: "one H100", 8: "eight H100", 16: "sixteen H100"}[gpus],
                 "nbytes": format_bytes(_stored(v)), "time": format_time(_again(v)), "lines": "\n".join(lines)}
 
 
@@ -377,7 +381,7 @@ worth_fetching = Question(
     title="Fetch or recompute",
     draw=_draw_worth,
     prompt="The cache of a prefix of {long} tokens of {model} is {nbytes}. Computing it again takes {time} on {on} at "
-           "40 %. **From which of these places is it fetched faster?**",
+           "40 % of the FLOP/s. **From which of these places is it fetched faster than that?**",
     kind="multiple",
     options={name: words for name, (words, _) in FROM.items()},
     answer=_worth,
@@ -502,7 +506,7 @@ PLANS = {
     "weights": "the weights in int4 with scales",
     "both": "the KV cache in fp8 and the weights in int4 with scales",
     "more": "a second node, everything in bf16",
-    "idle": "everything in bf16, and the half of the users who are just reading an answer in CPU memory",
+    "idle": "everything in bf16; half of the users are just reading, and their caches wait in CPU memory",
 }
 SETTINGS = {"plain": {}, "cache": {"dtype": "fp8"}, "weights": {"weights_dtype": "int4"},
             "both": {"dtype": "fp8", "weights_dtype": "int4"}, "more": {"gpus": 16}, "idle": {}}

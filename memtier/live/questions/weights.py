@@ -44,7 +44,7 @@ layer = Question(
     draw=_draw_layer,
     prompt="A layer of the Llama kind has hidden size h = {h:,}, {a} query heads and {k} key and value heads of "
            "d = {d} numbers, and a gated feed-forward part of width f = {f:,} (three matrices). **How many parameters "
-           "has the layer?** No biases; the two norms have h each, so 2 % will not miss them.",
+           "has the layer?** No biases; the two norms have h each, too little to show within 2 %.",
     unit="count",
     tolerance=0.02,
     answer=_layer,
@@ -219,8 +219,8 @@ gpus_needed = Question(
         "How much of each GPU may weights take?",
         "The weights are {total}, and {room} of each GPU are theirs.",
     ),
-    solution="{total} ÷ {room} = {ratio}, so **{needed}**. Tensor parallelism will probably want the next power of "
-             "two, which leaves more room for the cache.",
+    solution="{total} ÷ {room} = {ratio}, so **{needed}**. Tensor parallelism usually wants a power of two; going up "
+             "to the next one leaves more room for the cache.",
 )
 
 
@@ -232,7 +232,7 @@ def _draw_experts(random) -> dict:
          "each": random.choice((1, 2, 3)) * BILLION, "shared": random.choice((2, 3, 4)) * BILLION}
     held = v["experts"] * v["each"] + v["shared"]
     return v | {"one": format_count(v["each"]), "rest": format_count(v["shared"]),
-                "name": f"{v['experts']}x{format_count(v['each'] + v['shared'])}",
+                "name": f"{v['experts']}x{(v['each'] + v['shared']) // BILLION}B",
                 "held": format_bytes(2 * held), "active": format_count(_active(v)),
                 "read": format_bytes(2 * _active(v))}
 
@@ -286,7 +286,7 @@ estimate = Question(
     title="One figure, no tool",
     draw=_draw_estimate,
     prompt="In your head: {size} parameters in {dtype} on an {card}, whose memory reads {rate}. **About how many "
-           "tokens a second can one user get at most?** One significant figure is enough.",
+           "tokens a second can one user get at most?** Within 20 % is right.",
     unit="count",
     tolerance=0.2,
     answer=lambda v: round(_step(v).tokens_per_second),
