@@ -143,6 +143,9 @@ QUOTED = {
     "11 GB/s, and 15 GB/s elsewhere": lambda:
         f"{rate(fact('link.vllm-native.rate'))}, and {rate(fact('link.pcie5-x16.kv-offload'))} elsewhere",
     "two pieces of 32.8 KB": lambda: f"two pieces of {size(16 * 8 * 128 * 2)}",
+    "up to 15 times the throughput with LMCache, 75 % more requests": lambda:
+        "up to {:.0f} times the throughput with LMCache, {:.0f} % more requests".format(
+            fact("software.kv-stores.lmcache"), 100 * fact("software.kv-stores.mooncake")),
     # beliefs
     "so 499 GB are free": lambda: f"so {size(8 * card() - held())} are free",
     "takes 42.9 GB, and with 10 % kept free the 11th user": lambda:
@@ -161,6 +164,12 @@ QUOTED = {
         "it is {} in int4 and {} in NVFP4: {} fit, or {}".format(
             *(each(user(EIGHT, 131072, dtype=dtype)) for each in (size, promised) for dtype in ("int4", "nvfp4"))),
     "a bandwidth, 7.35 GB/s": lambda: f"a bandwidth, {even()}",
+    "so one user is let in where eight would fit": lambda: "so one user is let in where {} would fit".format(
+        {8: "eight"}[user("mistral-7b", 32768, windows=False) // user("mistral-7b", 32768)]),
+    "It takes 4.09 min; eight GPUs compute them in 4.7 s": lambda:
+        "It takes {}; eight GPUs compute them in {}".format(
+            time(kv_cache.fetch_time(SEVENTY, tokens=65_536, source="s3-connection")),
+            time(again(tokens=65_536, attention=True))),
     "back in 21 ms": lambda: f"back in {time(fetched('pcie5-x16'), 2)}",
     "at 15 GB/s it takes 89 ms": lambda:
         f"at 15 GB/s it takes {time(fetched(fact('link.pcie5-x16.kv-offload')), 2)}",

@@ -313,7 +313,8 @@ def _draw_turn(random) -> dict:
     gpu, each = tiers.accelerator(v["gpu"]), weights.get(v["dtype"]).bytes_each
     return v | {"card": gpu.title, "rate": format_rate(gpu.memory.read), "flops": f"{gpu.flops / 1e12:,.0f} TFLOP/s",
                 "ridge": f"{tiers.ridge_point(gpu.flops, gpu.memory.read):.1f}", "each": f"{each:g}",
-                "half": f"{each / 2:g}", "answer": f"{_turn(v):,}"}
+                "size": "1 byte" if each == 1 else f"{each:g} bytes", "half": f"{each / 2:g}",
+                "answer": f"{_turn(v):,}"}
 
 
 def _turn(v, dtype=None) -> int:
@@ -325,14 +326,14 @@ turn = Question(
     title="Until which batch users are free",
     draw=_draw_turn,
     prompt="An {card} reads {rate} and computes {flops}, whatever format the weights are stored in. The weights are "
-           "{dtype}, {each} bytes a number; the KV cache is left aside. **From which batch on does computing take as "
+           "{dtype}, {size} a number; the KV cache is left aside. **From which batch on does computing take as "
            "long as reading?** (The size of the model is not needed. Why not?)",
     unit="count",
     tolerance=0.02,
     answer=_turn,
     misconceptions=(
         Misconception(lambda v: _turn(v, "fp8" if v["dtype"] == "fp32" else "fp32"),
-                      "Half the bytes are read in half the time: the batch goes with the bytes, {each} a number, over "
+                      "Half the bytes are read in half the time: the batch goes with the bytes, {size} a number, over "
                       "2 FLOPs."),
         Misconception(lambda v: 2 * _turn(v), "A factor of two: each weight is multiplied and added, 2 FLOPs a token."),
         Misconception(lambda v: round(_turn(v) / 2),
