@@ -55,10 +55,23 @@ QUOTED = {
     "one in 49 s": lambda: f"one in {written(saved(), 20e9):.0f} s",
     "blocked the job for 148.8 s": lambda: f"blocked the job for {fact('run.pytorch-async-7b.blocked-before')} s",
     "asynchronously for 6.3 s": lambda: f"asynchronously for {fact('run.pytorch-async-7b.blocked-after')} s",
+    "its 15.3 GB take 5.1 s": lambda: f"its {size(saved() / 64)} take {written(saved() / 64, 3e9):.1f} s",
     # the second example
     "5,000 GB / 5 GB/s = 1,000 s": lambda: f"5,000 GB / 5 GB/s = {written(5e12, 5e9):,.0f} s",
     "36 finished, 24 in the queue: 120 TB": lambda: f"36 finished, {queued()} in the queue: {size(queued() * 5e12)}",
+    # the third
+    "= 280 GB": lambda: f"= {size(saved(20e9))}",
+    "= 20 GB/s together, so 14 s": lambda: f"= 20 GB/s together, so {written(saved(20e9), 4e9, 5):.0f} s",
+    "= 140 s. So at most every 140 s": lambda:
+        "= {0:.0f} s. So at most every {0:.0f} s".format(written(saved(20e9), 2e9)),
+    "= 56 GB of each version": lambda: f"= {size(saved(20e9) / 5)} of each version",
+    "versions a day: 34.6 TB a day": lambda:
+        f"versions a day: {size(checkpoints.written_each_day(saved(20e9) / 5, interval=140))} a day",
     # beliefs
+    "after an hour 47 versions were on their way": lambda:
+        f"after an hour {checkpoints.backlog(interval=30, seconds=49, duration=3600)} versions were on their way",
+    "a copy 24 minutes old after an hour": lambda: "a copy {} minutes old after an hour".format(
+        drained().split("Lose every node now, and ")[1].split(" min")[0]),
     "on 64 ranks, 62.7 TB": lambda: f"on 64 ranks, {size(64 * saved())}",
     "0.98 TB, 15.3 GB a rank": lambda: f"{saved() / units.TB:g} TB, {size(each())} a rank",
     "140 GB for 70B": lambda: f"{size(saved(contents='weights'))} for 70B",
@@ -74,7 +87,8 @@ QUOTED = {
 
 GIVEN = (
     "writes 7 GB/s", "= 4 s", "64 nodes with 30 GB/s", "of 5 TB is saved", "take it in 5 s", "writes 5 GB/s",
-    "in 36,000 s", 'at "20 GB/s"', "every 30 s", "storage of 20 GB/s", "of 1,000 s",
+    "in 36,000 s", "writes 3 GB/s instead of 30", "a made-up 2 GB/s", "one drive of 4 GB/s each",
+    "writes 2 GB/s in all", 'at "20 GB/s"', "every 30 s", "storage of 20 GB/s", "of 1,000 s",
     # reported; tests/test_checkpoints.py reconstructs them
     "10.4 GB a GPU", "650 MB with sixteen", "13.8 GB and 870 MB",
 )

@@ -1,5 +1,7 @@
 """Numbers quoted in book/10-failure-and-recovery.ipynb."""
 
+from typing import NamedTuple
+
 from prose.common import fact
 
 from memtier import checkpoints, recovery, units
@@ -28,6 +30,17 @@ def apart(share):
 
 def percent(share, digits=3):
     return f"{100 * share:.{digits}g} %"
+
+
+class Third(NamedTuple):
+    interval: float
+    loss: recovery.Goodput
+
+
+def third():
+    """The third example: a failure a day, saves that stop the job for 12 s, restarts of ten minutes."""
+    best = recovery.interval(12, DAY)
+    return Third(best, recovery.goodput(interval=best, write_seconds=12, mtbf_seconds=DAY, restart=600))
 
 
 QUOTED = {
@@ -68,7 +81,16 @@ QUOTED = {
         interval=recovery.interval(20, 4 * HOUR), write_seconds=20, mtbf_seconds=4 * HOUR).lost),
     "they are 5 % apart": lambda: f"they are {apart(0.01)} apart",
     "they are 14 % apart": lambda: f"they are {apart(0.1)} apart",
+    # the third example
+    "= 1 day = 86,400 s": lambda: "= 1 day = {:,.0f} s".format(recovery.mtbf({"node": (1000, 1000 * DAY)})),
+    "= 1,440 s, every 24 minutes": lambda:
+        f"= {third().interval:,.0f} s, every {third().interval / 60:.0f} minutes",
+    "12/1,440 = 0.83 % each": lambda: f"12/1,440 = {percent(third().loss.losses['saving'], 2)} each",
+    "600/86,400 = 0.69 %": lambda: f"600/86,400 = {percent(third().loss.losses['restart'], 2)}",
+    "Together 2.36 %": lambda: f"Together {percent(third().loss.lost)}",
     # the rest
+    "Every 17.4 minutes leaves 90.6 %": lambda:
+        f"Every {recovery.interval(49, between()) / 60:.1f} minutes leaves {percent(lost().fraction)}",
     "more than 90 %": lambda: f"more than {percent(llama('effective'))}",
     "more than 93 % is within reach": lambda: "more than {:.0f} % is within reach".format(100 * recovery.goodput(
         interval=recovery.interval(1, between()), write_seconds=1, restart=600, mtbf_seconds=between()).fraction - 0.5),
@@ -78,6 +100,6 @@ QUOTED = {
 }
 
 GIVEN = (
-    "of 30 minutes: 15 minutes", "419 × 15 min", "for 30 days", "stops the job for 20 s",
+    "of 30 minutes: 15 minutes", "419 × 15 min", "for 30 days", "stops the job for 20 s", "stops the job for 12 s",
     "with a save of 49 s", "a save of 49 s", "49 seconds",
 )

@@ -39,12 +39,15 @@ def _drain(guess=None, **values) -> View:
                     f"The first save is due after {time(interval)}; the run has lasted {time(hours)}.")
     finished = sum(span.end <= hours for span in run.written[SHARED])
     behind = _unsafe(run, hours)
+    missing = "it has them all"
+    if behind:
+        missing = f"{behind:,} newer ones, {units.format_bytes(behind * nbytes)}, are not there yet"
     stalled = run.stalled / hours
     takes = {name: spans[0].end - spans[0].start for name, spans in run.written.items() if spans}
     shared = f"{time(takes[SHARED])} each" if SHARED in takes else "none begun"
     say = (f"In {time(hours)} the job saved {len(run.saves):,} times {units.format_bytes(nbytes)} and waited "
            f"{100 * stalled:.2g} % of its time. {SHARED.capitalize()}, {shared}, finished {finished:,}; "
-           f"{behind:,} newer ones, {units.format_bytes(behind * nbytes)}, are not there yet. Lose every node now, and "
+           f"{missing}. Lose every node now, and "
            f"{time(run.at_risk(SHARED, hours))} of work are gone; lose none of their drives, and it is "
            f"{time(run.at_risk(LOCAL, hours))}.")
     window = min(hours, SHOWN * interval + max(takes.values()))
@@ -71,7 +74,7 @@ def _note(run, values) -> str:
                 "copy into CPU memory alone.")
     if any(run.skipped.values()):
         return (f"{SHARED.capitalize()} passed over {run.skipped[SHARED]:,} older versions for newer ones: its queue "
-                "stays short, and what it has is never much older than one of its writes.")
+                "stays short, and what it has is hardly ever older than two of its writes and an interval.")
     return (f"The job waits for the copy into CPU memory ({LINK.title}, {PER_NODE} GPUs a node); everything below goes "
             "on behind it.")
 

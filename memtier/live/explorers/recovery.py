@@ -22,7 +22,8 @@ SWEEP = tuple(10 * 1.18**n for n in range(46))  # seconds, 10 s to nearly 5 h
 GPUS = tuple(2**n for n in range(3, 18))
 YEARS = tuple(YEAR * years for years in (0.5, 1, 2, 3, 4, 5)) + (ONE_GPU,) + tuple(
     YEAR * years for years in (7, 10, 15, 20, 30, 50))
-TIMES = tuple((seconds, time(seconds)) for seconds in (60, 600, 3600, 6 * 3600, DAY, 10 * DAY, 100 * DAY, 1000 * DAY))
+TICKS = ((10, "10 s"), (60, "1 min"), (600, "10 min"), (3600, "1 h"), (DAY, "1 day"), (10 * DAY, "10 days"),
+         (100 * DAY, "100 days"), (1000 * DAY, "1,000 days"))
 
 
 def _share(share: float) -> str:
@@ -65,7 +66,8 @@ def _interval_note(write, mtbf, here) -> str:
     if write > mtbf / 20:
         daly, young = (time(recovery.interval(write, mtbf, method)) for method in ("daly", "young"))
         return f"A save takes a good part of the time between failures: Young's interval is {young}, Daly's {daly}."
-    return ("Left of the best, saving costs more; right of it, lost work does. Where the two cross, they are equal.")
+    return ("Left of the best, saving costs more; right of it, lost work does. About where the two cross, their sum is "
+            "least.")
 
 
 interval = Explorer(
@@ -95,7 +97,7 @@ interval = Explorer(
     },
     predict=Prediction(
         "Llama 3's run was interrupted every **3.09 hours**. A save stops the job for **49 s**. Saving every 10 "
-        "minutes and every 30 minutes lose the same. Which interval loses least?",
+        "minutes and every 30 minutes lose about the same. Which interval loses least?",
         truth=lambda values: recovery.interval(values["write"], values["mtbf"]),
         values={"write": 49, "mtbf": MTBF, "method": "first-order", "restart": 0, "lag": 0},
         low=10, high=4 * 3600, unit="s",
@@ -109,18 +111,18 @@ def _failures(gpus, one, interval, days, restart, guess=None) -> View:
     run = days * DAY
     failures = recovery.failures_expected(run, mtbf)
     lost = recovery.lost_work(interval, mtbf, run, restart=restart)
-    say = (f"{gpus:,} GPUs, each failing once in {one / YEAR:.3g} years: something fails every {time(mtbf)}, "
-           f"{failures:,.3g} times in {days:g} days. With a save every {time(interval)} that costs {lost / 3600:,.3g} "
-           f"hours of {run / 3600:,.4g}, {_share(lost / run)}"
-           f"{', more than there is' if lost > run else ''}.")
+    hours = f"{units.format_count(lost / 3600)} h of {run / 3600:,.0f}" if lost >= 3600 else f"{time(lost)} of {run / 3600:,.0f} h"
+    say = (f"{gpus:,} GPUs, each failing once in {time(one)} ({one / YEAR:.2g} years): something fails every "
+           f"{time(mtbf)}, on average {units.format_count(failures)} times in {days:g} days. With a save every "
+           f"{time(interval)} that costs {hours}, {_share(lost / run)}{', more than there is' if lost > run else ''}.")
     curve = [(count, recovery.mtbf({"GPU": (count, one)})) for count in GPUS]
+    low, high = min(60, curve[-1][1] / 2, interval / 2), max(curve[0][1], DAY) * 2
     figure = drawing.lines(
         [("the job", curve)],
         Axis("GPUs", GPUS[0], GPUS[-1], lambda n: f"{n:,.0f}", tuple((n, f"{n:,}") for n in (8, 64, 512, 4096, 32768))),
-        Axis("time between failures", low := min(60, curve[-1][1] / 2), high := max(curve[0][1], DAY) * 2, time,
-             tuple(tick for tick in TIMES[::2] if low <= tick[0] <= high)),
+        Axis("time between failures", low, high, time, tuple(tick for tick in TICKS if low <= tick[0] <= high)),
         "More GPUs, more failures", say, points=[("here", gpus, mtbf)], limit=(interval, "one interval"),
-        guess=guess and (gpus, run / guess, f"your guess: every {time(run / guess)}"), height=240)
+        guess=guess and (gpus, min(max(run / guess, low), high), f"your guess: every {time(run / guess)}"), height=240)
     parts = {"lost work": failures * interval / 2, "restart": failures * restart}
     parts = {name: seconds for name, seconds in parts.items() if seconds}
     if lost <= run:
@@ -151,8 +153,8 @@ failures = Explorer(
         "a hundred thousand": {"gpus": 131072},
     },
     predict=Prediction(
-        "A GPU, with its share of network, hosts and software, fails once in **5.8 years**. You train on 512 of them "
-        "for 30 days. How many failures do you meet?",
+        "A GPU, with its share of network, hosts and software, fails once in **5.8 years**, 2,112 days. You train on "
+        "512 of them for 30 days. How many failures do you meet?",
         truth=lambda values: recovery.failures_expected(values["days"] * DAY,
                                                         recovery.mtbf({"GPU": (values["gpus"], values["one"])})),
         values={"gpus": 512, "one": ONE_GPU, "days": 30}, low=0.01, high=1000, unit="",

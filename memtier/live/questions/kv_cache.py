@@ -266,9 +266,9 @@ estimate = Question(
 
 
 PLACES = {
-    "right": "HBM, CPU memory, NVMe or a shared store",
     "drive": "HBM, NVMe, CPU memory",
     "chip": "SRAM, L2, HBM",
+    "right": "HBM, CPU memory, NVMe or a shared store",
     "network": "CPU memory, a shared store, HBM",
 }
 

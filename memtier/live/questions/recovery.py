@@ -85,7 +85,7 @@ lost_work = Question(
 
 
 def _draw_interval(random) -> dict:
-    v = {"write": random.choice((5, 10, 20, 30, 60, 120)), "hours": random.choice((1, 2, 4, 6, 12, 24))}
+    v = {"write": random.choice((5, 10, 20, 30, 60, 120)), "hours": random.choice((1, 2, 4, 6, 12, 18))}
     return v | {"cost": format_time(v["write"]), "mtbf": format_time(v["hours"] * HOUR), "best": format_time(_best(v)),
                 "product": f"{2 * v['write'] * v['hours'] * HOUR:,}", "lost": _percent(_least(v))}
 
@@ -175,7 +175,7 @@ estimate = Question(
     misconceptions=(
         Misconception(lambda v: 2 * v["write"] / (v["hours"] * HOUR), "Now take the root of that."),
         Misconception(lambda v: _least(v) / 2, "That is one of two equal halves: saving, and lost work."),
-        Misconception(lambda v: 2 * _least(v), "Twice too much: did you count a whole interval for each failure?"),
+        Misconception(lambda v: 2 * _least(v), "Twice too much: √(2C/M) is both halves together already."),
     ),
     hints=("At the best interval C/τ and τ/2M are equal, and τ is √(2CM).", "The two together are √(2C/M), and 2C/M is "
                                                                           "{ratio}."),
@@ -212,8 +212,9 @@ design = Question(
     ),
     hints=("At the best interval the share lost is √(2C/M).", "Halving C and doubling M change the same fraction."),
     solution="√(2C/M) falls from {now} to {then} with faster saves and to {or} with fewer failures: both gain the "
-             "same. The "
-             "faster storage also shortens every restart, and that decides it where restarts are long.",
+             "same. "
+             "Where restarts are long, fewer failures win: they halve the time of all restarts, faster storage "
+             "only the part of each that reads.",
 )
 
 
