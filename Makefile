@@ -26,7 +26,7 @@ NODE = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nod
 .DELETE_ON_ERROR:
 
 serve: book
-	@$(PY) tools/serve.py _build/html --host $(HOST) --port $(PORT)
+	@$(PY) tools/serve.py _build/html --host "$(HOST)" --port "$(PORT)"
 
 book: $(BOOK) $(BROWSER)
 	@PATH="$(NODE)/bin:$$PATH" $(PY) tools/build.py

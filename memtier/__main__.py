@@ -7,18 +7,21 @@
     python -m memtier models
     python -m memtier tiers
 
---model takes a known name, a config.json, or a parameter count such as 70e9. --json prints what a program can read.
+--model takes a known name or a config.json; train, checkpoint and data also take a parameter count such as 70e9.
+--json prints what a program can read.
 """
 
 import argparse
 import json
 import math
 import sys
+from collections.abc import Callable, Iterator
 
 from memtier import (
     __version__,
     activations,
     checkpoints,
+    checks,
     kv_cache,
     models,
     optimizer_state,
@@ -30,88 +33,110 @@ from memtier import (
 )
 from memtier.inventory import Inventory
 
+Answers = Iterator[tuple[str, object]]  # what to call it, and what it is
 
-def _train(options) -> dict:
+
+def _train(options) -> Answers:
     """State of one copy; of one GPU with --gpus; GPUs needed with --limit; one GPU's activations with --sequence."""
-    answers = {"one copy": optimizer_state.inventory(options.model, recipe=options.recipe)}
+    yield "one copy", optimizer_state.inventory(options.model, recipe=options.recipe)
     if options.gpus is not None:
-        answers["one GPU"] = optimizer_state.per_gpu(options.model, recipe=options.recipe, gpus=options.gpus,
-                                                     stage=options.stage, gathered=options.gathered)
+        yield "one GPU", optimizer_state.per_gpu(options.model, recipe=options.recipe, gpus=options.gpus,
+                                                 stage=options.stage, gathered=options.gathered)
     if options.limit is not None:
-        answers["GPUs needed"] = optimizer_state.gpus_needed(options.model, recipe=options.recipe, stage=options.stage,
-                                                             limit=options.limit, gathered=options.gathered)
+        yield "GPUs needed", optimizer_state.gpus_needed(options.model, recipe=options.recipe, stage=options.stage,
+                                                         limit=options.limit, gathered=options.gathered)
     if options.sequence is not None:
         how = {"batch": options.batch, "sequence": options.sequence, "recompute": options.recompute,
                "stack": options.stack or activations.stacks(options.model)[0]}
-        answers["activations kept"] = activations.saved(options.model, **how)
+        yield "activations kept", activations.saved(options.model, **how)
         if how["stack"] not in activations.MEGATRON:
-            answers["activations at the fullest moment"] = activations.peak(options.model, **how)
-    return answers
+            yield "activations at the fullest moment", activations.peak(options.model, **how)
 
 
-def _serve(options) -> dict:
+def _serve(options) -> Answers:
     """Weights and KV cache of --users with --context tokens each, the GPUs that hold them, and the fastest decoding."""
     accelerator = tiers.accelerator(options.accelerator)
     limit = accelerator.memory.capacity if options.limit is None else options.limit
+    if not isinstance(models.resolve(options.model), models.Model):
+        raise ValueError(f"model is {checks.brief(options.model)}; a count has no layers that keep keys and values, "
+                         "give a known name or a config.json")
     held = weights.inventory(options.model, dtype=options.dtype)
     one = kv_cache.inventory(options.model, sequence=options.context, dtype=options.kv_dtype)
     cache = kv_cache.inventory(options.model, batch=options.users, sequence=options.context, dtype=options.kv_dtype)
+    yield "weights", held
+    yield "KV cache", cache
     weights.gpus_needed(options.model, limit=limit, headroom=options.headroom)  # refuses a headroom that leaves no room
     needed = math.ceil((held.total + cache.total) / (limit * (1 - options.headroom)))
     gpus = needed if options.gpus is None else options.gpus
     fit = kv_cache.users(options.model, limit=limit, headroom=options.headroom, gpus=gpus, sequence=options.context,
                          dtype=options.kv_dtype, weights_dtype=options.dtype)
-    answers = {"weights": held, "KV cache": cache, "GPUs needed": needed, "GPUs": gpus, "users that fit": fit}
+    yield "GPUs needed", needed
+    yield "GPUs", gpus
+    yield "users that fit", fit
     if fit >= options.users:
         step = weights.decode(options.model, accelerator=accelerator, batch=options.users, gpus=gpus,
                               dtype=options.dtype, kv=one.total)
-        answers |= {"tokens a second, at most": round(step.tokens_per_second), "bound by": step.bound}
-    return answers
+        yield "tokens a second, at most", round(step.tokens_per_second)
+        yield "bound by", step.bound
 
 
-def _checkpoint(options) -> dict:
+def _checkpoint(options) -> Answers:
     """Bytes of one checkpoint, and its write time when --to is given."""
     saved = checkpoints.inventory(options.model, recipe=options.recipe, contents=options.contents)
-    answers = {"checkpoint": saved}
+    yield "checkpoint", saved
     if options.to is not None:
-        answers["seconds to write"] = checkpoints.write_time(saved.total, to=options.to, writers=options.writers)
-    return answers
+        yield "seconds to write", checkpoints.write_time(saved.total, to=options.to, writers=options.writers)
 
 
-def _data(options) -> dict:
+def _data(options) -> Answers:
     """Bytes of a tokenised corpus, and how fast a run of --gpus reads it when --flops is given."""
     model = models.resolve(options.model)
     if options.vocabulary is None and not isinstance(model, models.Model):
-        raise ValueError(f"model is {options.model!r}; a count has no vocabulary, so give --vocabulary as well")
+        raise ValueError(f"model is {checks.brief(options.model)}; a count has no vocabulary, so give "
+                         "--vocabulary as well")
     vocabulary = model.vocab if options.vocabulary is None else options.vocabulary
-    answers = {"corpus": training_data.text(options.tokens, vocabulary=vocabulary)}
+    yield "corpus", training_data.text(options.tokens, vocabulary=vocabulary)
     if options.flops is not None:
         tokens = training_data.tokens_per_second(model, gpus=options.gpus, flops=options.flops)
         each = training_data.bytes_per_token(vocabulary)
-        answers |= {"tokens a second": round(tokens), "bytes a second": round(tokens * each),
-                    "seconds for all": options.tokens / tokens}
-    return answers
+        yield "tokens a second", round(tokens)
+        yield "bytes a second", round(tokens * each)
+        yield "seconds for all", options.tokens / tokens
 
 
-def _models(options) -> dict:
+def _models(options) -> Answers:
     """Every known architecture and its parameters, or the parts of one."""
     if options.model is None:
-        return {name: models.get(name).parameters for name in models.names()}
+        yield from ((name, models.get(name).parameters) for name in models.names())
+        return
     model = models.resolve(options.model)
     if not isinstance(model, models.Model):
-        raise ValueError(f"model is {options.model!r}; a count has no parts, give a name or a config.json")
-    return {"parameters": model.parameters, **model.parts()}
+        raise ValueError(f"model is {checks.brief(options.model)}; a count has no parts, give a name or a config.json")
+    yield "parameters", model.parameters
+    yield from model.parts().items()
 
 
-def _tiers(options) -> dict:
+def _tiers(options) -> Answers:
     """The ladder: capacity, read rate and latency of each tier, as far as a source says."""
-    return {tier.name: {"rung": tier.rung, "capacity": tier.capacity, "read": tier.read, "latency": tier.latency}
-            for tier in map(tiers.get, tiers.names(rung=options.rung))}
+    for tier in map(tiers.get, tiers.names(rung=options.rung)):
+        yield tier.name, {"rung": tier.rung, "capacity": tier.capacity, "read": tier.read, "latency": tier.latency}
 
 
 def _rate_or_tier(text: str):
     """A rate such as "20 GB/s", or a tier's name."""
     return text if text in tiers.names() else units.parse_rate(text)
+
+
+def _read(parse: Callable) -> Callable:
+    """parse, with its own sentence reaching the user; argparse would put "invalid parse_bytes value" in its place."""
+
+    def read(text: str):
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(error) from None
+
+    return read
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -131,36 +156,38 @@ def _parser() -> argparse.ArgumentParser:
         sub.add_argument("--recipe", default="bf16-adam", help=f"one of {', '.join(recipes.names())}")
         return sub
 
+    count, number, size = _read(units.parse_count), _read(units.parse_number), _read(units.parse_bytes)
     train = state(command("train", _train))
-    train.add_argument("--gpus", type=int, help="GPUs that share one copy of the state")
-    train.add_argument("--stage", type=int, default=3, help="ZeRO stage, 0 to 3 (default 3)")
+    train.add_argument("--gpus", type=count, help="GPUs that share one copy of the state")
+    train.add_argument("--stage", type=count, default=3, help="ZeRO stage, 0 to 3 (default 3)")
     train.add_argument("--gathered", action="store_true", help="add what stage 3 gathers while a layer runs")
-    train.add_argument("--limit", type=units.parse_bytes, help='bytes a GPU may use, such as "80 GB"')
-    train.add_argument("--sequence", type=int, help="tokens of a sequence: add activations")
-    train.add_argument("--batch", type=int, default=1, help="sequences on one GPU (default 1)")
+    train.add_argument("--limit", type=size, help='bytes a GPU may use, such as "80 GB"')
+    train.add_argument("--sequence", type=count, help="tokens of a sequence: add activations")
+    train.add_argument("--batch", type=count, default=1, help="sequences on one GPU (default 1)")
     train.add_argument("--stack", help=f"one of {', '.join(activations.STACKS)}")
     train.add_argument("--recompute", default="none", help=f"one of {', '.join(activations.RECOMPUTE)}")
     serve = command("serve", _serve)
-    serve.add_argument("--model", required=True, help="a known name or a config.json")
-    serve.add_argument("--context", type=int, required=True, help="tokens of each user's sequence")
-    serve.add_argument("--users", type=int, default=1, help="sequences at once (default 1)")
+    serve.add_argument("--model", required=True,
+                       help="a known name or a config.json; not a count, which has no KV cache")
+    serve.add_argument("--context", type=count, required=True, help="tokens of each user's sequence")
+    serve.add_argument("--users", type=count, default=1, help="sequences at once (default 1)")
     serve.add_argument("--accelerator", default="h100-sxm", help=f"one of {', '.join(tiers.accelerators())}")
-    serve.add_argument("--gpus", type=int, help="GPUs there are; as many as needed if left out")
-    serve.add_argument("--limit", type=units.parse_bytes, help='bytes a GPU may use, such as "80 GB"; or all it has')
-    serve.add_argument("--headroom", type=float, default=0.1, help="share of it to keep free (default 0.1)")
+    serve.add_argument("--gpus", type=count, help="GPUs there are; as many as needed if left out")
+    serve.add_argument("--limit", type=size, help='bytes a GPU may use, such as "80 GB"; or all it has')
+    serve.add_argument("--headroom", type=number, default=0.1, help="share of it to keep free (default 0.1)")
     serve.add_argument("--dtype", default="bf16", help="format of the weights")
     serve.add_argument("--kv-dtype", default="bf16", help="format of the KV cache")
     checkpoint = state(command("checkpoint", _checkpoint))
-    checkpoint.add_argument("--contents", default="resumable", help="resumable or weights")
-    checkpoint.add_argument("--to", type=_rate_or_tier, help='a rate such as "20 GB/s", or a tier\'s name')
-    checkpoint.add_argument("--writers", type=int, default=1, help="nodes that write at once")
+    checkpoint.add_argument("--contents", default="resumable", help=f"one of {', '.join(checkpoints.CONTENTS)}")
+    checkpoint.add_argument("--to", type=_read(_rate_or_tier), help='a rate such as "20 GB/s", or a tier\'s name')
+    checkpoint.add_argument("--writers", type=count, default=1, help="nodes that write at once")
     data = command("data", _data)
     data.add_argument("--model", required=True, help="a known name, a config.json, or a parameter count")
-    data.add_argument("--tokens", type=float, required=True, help="tokens of the corpus, such as 15e12")
-    data.add_argument("--vocabulary", type=int, help="tokens in the vocabulary; the model's own if left out")
-    data.add_argument("--gpus", type=int, default=1, help="GPUs that train")
-    data.add_argument("--flops", type=float, help="FLOP/s that each GPU reaches, such as 400e12")
-    command("models", _models).add_argument("--model", help="show the parts of this one")
+    data.add_argument("--tokens", type=count, required=True, help="tokens of the corpus, such as 15e12")
+    data.add_argument("--vocabulary", type=count, help="tokens in the vocabulary; the model's own if left out")
+    data.add_argument("--gpus", type=count, default=1, help="GPUs that train")
+    data.add_argument("--flops", type=number, help="FLOP/s that each GPU reaches, such as 400e12")
+    command("models", _models).add_argument("--model", help="show the parts of this one: a known name or a config.json")
     command("tiers", _tiers).add_argument("--rung", help=f"one of {', '.join(tiers.RUNGS)}")
     return parser
 
@@ -187,17 +214,24 @@ def _text(name: str, answer) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; 0 on success, 2 with one sentence on stderr when an argument is not usable."""
+    """Run one command; 0 on success, 2 with one sentence on stderr when an argument is not usable.
+
+    What was computed before that is printed all the same.
+    """
     options = _parser().parse_args(arguments)
+    answers, error = {}, None
     try:
-        answers = options.answer(options)
-    except ValueError as error:
+        for name, answer in options.answer(options):
+            answers[name] = answer
+    except ValueError as refused:
+        error = refused
+    if options.json and answers:
+        print(json.dumps({name: _plain(answer) for name, answer in answers.items()}, indent=2))
+    elif answers:
+        print("\n".join(_text(name, answer) for name, answer in answers.items()))
+    if error is not None:
         print(f"memtier: {error}", file=sys.stderr)
         return 2
-    if options.json:
-        print(json.dumps({name: _plain(answer) for name, answer in answers.items()}, indent=2))
-    else:
-        print("\n".join(_text(name, answer) for name, answer in answers.items()))
     return 0
 
 

@@ -410,7 +410,10 @@ def _phases(run: _saved.Run, layer: int, inside: list[Kept]) -> Iterator[list[Ke
         product = until("activated" if model.norm == "layer" else "gate × up")
         bias = [gradient("its bias", model.hidden)] if model.mlp_bias and run.recompute == "none" else []
         yield [*product, *own, gradient("last matrix", model.hidden, f), *bias, gradient("its input", n, f)]
-        yield [*product[:-1], stream, *[gradient("product and its factors", n, f)] * 3]
+        # A gated product has two factors. A plain activation function has one, its input; but where it is not fused its
+        # steps come on top, and where its backward pass needs its output that stays.
+        flowing = 2 if model.norm == "layer" and _saved.ACTIVATIONS[model.activation] == (True, 0) else 3
+        yield [*product[:-1], stream, *[gradient("product and its factors", n, f)] * flowing]
     if not run.fused:
         width = None if run.attention == "eager" else "fp32"
         softmax = None if run.attention == "eager" and model.family == "gpt2" else "fp32"

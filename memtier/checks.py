@@ -5,22 +5,33 @@
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+LONGEST = 80  # characters of a value that a message shows
+
+
+def brief(value, write: Callable[[object], str] = repr) -> str:
+    """A value as a message shows it: what `write` makes of it, of a long text only the beginning and the end."""
+    try:
+        text = write(value)
+    except (ValueError, RecursionError):  # a whole number of more than 4,300 digits, lists in lists in lists
+        return "a value too long to show"
+    return text if len(text) <= LONGEST else text[: LONGEST // 2] + "..." + text[3 - LONGEST // 2 :]
 
 
 def _extremes(name, value, allowed):
     """Smallest and largest element of a number or an array of numbers."""
     if isinstance(value, (bool, str, bytes)) or value is None:
-        raise ValueError(f"{name} is {value!r}; it must be {allowed}")
+        raise ValueError(f"{name} is {brief(value)}; it must be {allowed}")
     try:
         low, high = (value.min(), value.max()) if hasattr(value, "min") else (value, value)
         finite = math.isfinite(low) and math.isfinite(high)
     except OverflowError:
         finite = True  # an int too large for a float is still finite
     except (TypeError, ValueError):
-        raise ValueError(f"{name} is {value!r}; it must be {allowed}") from None
+        raise ValueError(f"{name} is {brief(value)}; it must be {allowed}") from None
     if not finite:
-        raise ValueError(f"{name} is {value!r}; it must be {allowed}")
+        raise ValueError(f"{name} is {brief(value)}; it must be {allowed}")
     return low, high
 
 
@@ -28,7 +39,7 @@ def positive(name: str, value):
     """Return value if it is a finite number above 0."""
     low, _ = _extremes(name, value, "a number above 0")
     if low <= 0:
-        raise ValueError(f"{name} is {value!r}; it must be a number above 0")
+        raise ValueError(f"{name} is {brief(value)}; it must be a number above 0")
     return value
 
 
@@ -36,7 +47,7 @@ def not_negative(name: str, value):
     """Return value if it is a finite number, 0 or more."""
     low, _ = _extremes(name, value, "a number, 0 or more")
     if low < 0:
-        raise ValueError(f"{name} is {value!r}; it must be a number, 0 or more")
+        raise ValueError(f"{name} is {brief(value)}; it must be a number, 0 or more")
     return value
 
 
@@ -44,7 +55,7 @@ def fraction(name: str, value):
     """Return value if it is a number from 0 to 1."""
     low, high = _extremes(name, value, "a number from 0 to 1")
     if low < 0 or high > 1:
-        raise ValueError(f"{name} is {value!r}; it must be a number from 0 to 1")
+        raise ValueError(f"{name} is {brief(value)}; it must be a number from 0 to 1")
     return value
 
 
@@ -52,7 +63,7 @@ def at_most(name: str, value, most: float):
     """Return value if it is a finite number of at most `most`."""
     _, high = _extremes(name, value, f"a number of at most {most:g}")
     if high > most:
-        raise ValueError(f"{name} is {value!r}; it must be a number of at most {most:g}")
+        raise ValueError(f"{name} is {brief(value)}; it must be a number of at most {most:g}")
     return value
 
 
@@ -60,10 +71,10 @@ def whole(name: str, value, least: int = 1, most: int | None = None) -> int:
     """Return value if it is an int (not a bool, not a float) of at least `least` and at most `most`."""
     allowed = f"a whole number, {least} or more" if most is None else f"a whole number from {least} to {most}"
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ValueError(f"{name} is {value!r}; it must be {allowed}")
+        raise ValueError(f"{name} is {brief(value)}; it must be {allowed}")
     number = value.__index__()
     if number < least or (most is not None and number > most):
-        raise ValueError(f"{name} is {value!r}; it must be {allowed}")
+        raise ValueError(f"{name} is {brief(value)}; it must be {allowed}")
     return number
 
 
@@ -71,13 +82,13 @@ def one_of(name: str, value, allowed: Iterable):
     """Return value if it is one of the allowed ones."""
     allowed = tuple(allowed)
     if isinstance(value, bool) or not any(value == each for each in allowed):
-        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(str(each) for each in allowed)}")
+        raise ValueError(f"{name} is {brief(value)}; it must be one of {', '.join(str(each) for each in allowed)}")
     return value
 
 
 def json_object(name: str, text: str, shown: str | None = None) -> dict:
     """Return the object that a JSON text holds. shown: what to name in the text's place, such as its file."""
-    given = f"{name} is {text[:60] if shown is None else shown!r}"
+    given = f"{name} is {brief(text if shown is None else shown)}"
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -19,6 +19,9 @@ from itertools import pairwise
 
 from memtier import checks, units
 
+_LETTER = 0.025  # of a letter of 14 px in a figure of 330 px, a phone's
+_LINE = 19  # px of a line of text
+
 # A kind of byte has the same colour in every figure of the course.
 COLOURS = {
     "weights": "#2070b4",
@@ -149,6 +152,16 @@ class Axis:
         return [step * n for n in range(math.ceil(self.low / step), math.floor(self.high / step * (1 + 1e-9)) + 1)]
 
 
+def time_ticks(high: float) -> tuple[tuple[float, str], ...] | None:
+    """Ticks from 0 to `high` seconds as a clock has them: whole minutes, hours, days. None for less than a minute."""
+    if high < 60:
+        return None
+    clock = [size * n for size, counts in ((60, (0.25, 0.5, 1, 2, 5, 10, 15, 20, 30)), (3600, (1, 2, 3, 6, 12)),
+                                           (86400, (1, 2, 5, 10, 20, 50, 100, 200, 500))) for n in counts]
+    step = next((seconds for seconds in clock if high / seconds <= 5), 86400 * 1000)
+    return tuple((step * n, units.format_time(step * n)) for n in range(math.floor(high / step) + 1))
+
+
 def _percent(place: float) -> str:
     return f"{100 * place:.2f}".rstrip("0").rstrip(".") + "%"
 
@@ -215,12 +228,20 @@ def _svg(height: float, content: str, title: str, description: str) -> str:
             f"{content}</svg>")
 
 
-def _mark_lines(marks, axis: Axis, top: float, bottom: float) -> str:
-    """Named vertical lines (a limit solid, a guess dotted), each with its label in a band of its own above `top`."""
+def _mark_lines(marks, axis: Axis, top: float, bottom: float, taken: Sequence[tuple[float, float, float]] = ()) -> str:
+    """Named vertical lines (a limit solid, a guess dotted), each with its label in a band of its own above `top`.
+
+    taken: (from, to, top) of lines of text, where a line that would run through them is broken.
+    """
     out = ""
     for band, (value, label, dash) in enumerate(marks):
         place, y = axis.at(value), top - 8 - 19 * (len(marks) - 1 - band)
-        out += _line(place, y + 4, place, bottom, f'stroke-width="2"{dash}')
+        start = y + 4
+        for _, _, text in sorted(each for each in taken if each[0] < place < each[1]):
+            if text > start:
+                out += _line(place, start, place, text, f'stroke-width="2"{dash}')
+            start = text + _LINE
+        out += _line(place, start, place, bottom, f'stroke-width="2"{dash}')
         out += _text(place, y, label, _anchor(place), ' font-weight="600" font-size="13"')
     return out
 
@@ -257,8 +278,10 @@ def bars(rows: Sequence[tuple[str, Mapping[str, float]]], title: str, descriptio
     y = top = 19 * len(marks) + 8
     out = leads = words = ""
     crossed = [axis.at(mark[0]) for mark in marks]  # no line strikes an amount through: it stands beside the line
+    taken = []  # what stands above the bars, through which no line goes either
     for (label, parts), total in zip(rows, totals, strict=True):
         lead, more = _lead(label, say(total), y + 14)
+        taken += [(0.0, _LETTER * len(label), y), (1 - _LETTER * len(say(total)), 1.0, y + more)]
         leads, y = leads + lead, y + more
         start = 0.0
         for name, value in parts.items():
@@ -272,7 +295,7 @@ def bars(rows: Sequence[tuple[str, Mapping[str, float]]], title: str, descriptio
                 words += _inside((left + right) / 2, y + 41, say(value), name, names.index(name))
             start += value
         y += 64
-    out += _line(0, top + 18, 0, y - 10, 'stroke-opacity=".5"') + _mark_lines(marks, axis, top, y - 8)
+    out += _line(0, top + 18, 0, y - 10, 'stroke-opacity=".5"') + _mark_lines(marks, axis, top, y - 8, taken)
     out += _over(leads) + words
     header = ("", *names, "total", *(mark[1] for mark in marks))
     table = tuple((label, *(say(parts.get(name, 0)) for name in names), say(total), *(say(mark[0]) for mark in marks))
@@ -464,7 +487,8 @@ def timeline(lanes: Sequence[tuple[str, Sequence[tuple[str, float, float]]]], ti
             checks.not_negative(f"{label}: {what}", min(start, seconds))
     marks = _marks(limit, guess)
     ends = [start + seconds for _, spans in lanes for _, start, seconds in spans] + [mark[0] for mark in marks]
-    axis = Axis("time", 0, max(ends, default=0) * 1.02 or 1, units.format_time, log=False)
+    high = max(ends, default=0) * 1.02 or 1
+    axis = Axis("time", 0, high, units.format_time, time_ticks(high), log=False)
     names = list(dict.fromkeys(what for _, spans in lanes for what, _, _ in spans))
     y = top = 19 * len(marks) + 4
     out = leads = ""

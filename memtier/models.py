@@ -17,13 +17,12 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from fractions import Fraction
 from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from memtier import checks
+from memtier import checks, units
 
 PARTS = ("embedding", "attention", "mlp", "experts", "router", "norms", "head")
 LARGEST = 2**31 - 1  # of any one size; far beyond every published model, small enough that nothing here can hang
@@ -401,7 +400,7 @@ class _Config:
 
     def whole(self, key: str, least: int = 1, most: int = LARGEST) -> int | None:
         value = self.value(key, f"a whole number from {least} to {most}")
-        return None if value is None else checks.whole(self.name(key), _short(value), least, most)
+        return None if value is None else checks.whole(self.name(key), value, least, most)
 
     def flag(self, key: str) -> bool:
         value = self.value(key, "true or false")
@@ -411,14 +410,14 @@ class _Config:
 
     def number(self, key: str) -> float | None:
         value = self.value(key, "a number above 0")
-        return None if value is None else float(checks.positive(key, _short(value)))
+        return None if value is None else float(checks.at_most(key, checks.positive(key, value), units.LARGEST))
 
     def fraction(self, key: str) -> float | None:
         value = self.value(key, "a number from 0 to 1")
-        return None if value is None else float(checks.fraction(key, _short(value)))
+        return None if value is None else float(checks.fraction(key, value))
 
     def activation(self, key: str) -> str:
-        return checks.one_of(key, _short(self.value(key, "the name of an activation function")), ACTIVATIONS)
+        return checks.one_of(key, self.value(key, "the name of an activation function"), ACTIVATIONS)
 
     def list_of(self, key: str, allowed: str, fits: Callable[[object], bool]) -> list | None:
         """A list of things that all fit."""
@@ -428,15 +427,9 @@ class _Config:
         return None if value is None else list(value)
 
 
-def _short(value):
-    """The value itself, unless it is a whole number with too many digits to print."""
-    return "a number of more than 40 digits" if isinstance(value, int) and abs(value) >= 10**40 else value
-
-
 def _shown(value) -> str:
-    """A value as an error message shows it: never more than a line."""
-    text = json.dumps(_short(value), default=str)
-    return text if len(text) <= 80 else text[:77] + "..."
+    """A value of a config.json as an error message shows it, written as in the file."""
+    return checks.brief(value, lambda value: json.dumps(value, default=str))
 
 
 def _multiple(config: _Config, size: int, heads: int) -> None:
@@ -771,6 +764,42 @@ _FAMILIES = {
 FAMILIES = tuple(_FAMILIES)
 
 
+# What other programs and families call a size. transformers would ignore it and take its default.
+_SYNONYMS = {
+    "num_hidden_layers": ("num_layers", "n_layers", "n_layer"),
+    "num_attention_heads": ("num_heads", "n_heads", "n_head"),
+    "num_key_value_heads": ("num_kv_heads", "n_kv_heads", "n_kv_head"),
+    "hidden_size": ("dim", "d_model", "n_embd"),
+    "vocab_size": ("n_vocab",),
+    "intermediate_size": ("d_ff", "ffn_dim", "n_inner"),
+}
+_CLOSE = 0.87  # of 1: one letter wrong in hidden_size, but not original_max_position_embeddings
+
+
+def _known_keys(family: str) -> dict[str, str]:
+    """Every name the family's sizes have in a config.json → the family's own name."""
+    facts = _data()["families"][family]
+    return {key: key for key in (*facts["defaults"], *facts.get("optional", ()))} | facts.get("aliases", {})
+
+
+def _spelt(keys: Mapping, family: str) -> None:
+    """Refuse a key that is all but the name of one left out: a slip that the family's default would hide."""
+    known = _known_keys(family)
+    given = {known[key] for key in keys if key in known}
+    absent = [key for key in known if known[key] not in given]
+    synonyms = {other: known[key] for key, others in _SYNONYMS.items() if key in absent for other in others}
+    elsewhere = {key for each in FAMILIES for key in _known_keys(each)} | {*_REFUSED}
+    for key in keys:
+        if key in known or not isinstance(key, str) or key.startswith("_"):  # with _: what transformers keeps to itself
+            continue
+        close = [] if key in elsewhere else get_close_matches(key.lower(), absent, n=1, cutoff=_CLOSE)
+        if meant := synonyms.get(key) or (close and close[0]):
+            raise ValueError(
+                f"config.json has {checks.brief(key)}, which transformers does not know in {family}; did you mean"
+                f" {meant!r}?"
+            )
+
+
 # Keys that change what a model is in ways not modelled here; absent, null, false or empty they are harmless.
 _REFUSED = {
     "per_layer_config": "layers with sizes of their own are not modelled",
@@ -790,7 +819,8 @@ def _family(keys: Mapping) -> str:
         inner = keys["text_config"].get("model_type") if isinstance(keys["text_config"], Mapping) else None
         raise ValueError(
             f"text_config is set: this {_shown(keys.get('model_type'))} configuration wraps a text model, of family"
-            f' {_shown(inner)}; to count that one alone, pass config["text_config"]'
+            f" {_shown(inner)}; to count that one alone, paste only what stands under text_config, or pass"
+            ' config["text_config"]'
         )
     if keys.get("model_type") not in FAMILIES:
         given = f"model_type is {_shown(keys['model_type'])}" if "model_type" in keys else "model_type is missing"
@@ -872,7 +902,7 @@ def _load(path: str | os.PathLike) -> tuple[dict, str]:
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path no system takes
         reason = getattr(error, "strerror", None) or "it is not text"
-        raise ValueError(f"config is {str(path)!r}; it must be a config.json that can be read: {reason}") from None
+        raise ValueError(f"config is {checks.brief(str(path))}; it must be a config.json that can be read: {reason}") from None
     called = file.resolve().parent.name if file.name == "config.json" else file.stem
     return checks.json_object("config", text, str(path)), called
 
@@ -892,6 +922,7 @@ def from_config(config: Mapping | str | os.PathLike, name: str | None = None) ->
     if not isinstance(config, Mapping):
         raise ValueError(f"config is {_shown(config)}; it must be the path of a config.json, or its content as a dict")
     family = _family(config)
+    _spelt(config, family)
     keys = _Config(config, family)
     fields = _FAMILIES[family].read(keys)
     fields.setdefault("windows", (None,) * fields["layers"])
@@ -919,8 +950,9 @@ def names() -> tuple[str, ...]:
 def get(name: str) -> Model:
     """An architecture of the registry. Raises ValueError for an unknown name, with the nearest known ones."""
     if name not in names():
-        close = get_close_matches(str(name).lower().rpartition("/")[2], names(), n=3, cutoff=0.5) or names()
-        raise ValueError(f"model is {_shown(name)}; no such name in the registry, the nearest are {', '.join(close)}")
+        close = get_close_matches(str(name).lower().rpartition("/")[2], names(), n=3, cutoff=0.5)
+        hint = f"the nearest are {', '.join(close)}" if close else f"it has {', '.join(names())}"
+        raise ValueError(f"model is {_shown(name)}; no such name in the registry, {hint}")
     return _entry(name)
 
 
@@ -930,15 +962,14 @@ def _entry(name: str) -> Model:
     return replace(from_config(json.loads(entry["config"]), name), source=f"{entry['source']}, {entry['date']}")
 
 
-_COUNT = re.compile(r"(\d+(?:\.\d+)?(?:e\d{1,2})?)\s*([kmbt]?)", re.IGNORECASE)
-_SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+_LIKE_A_COUNT = re.compile(r"[-+]?\.?[0-9][0-9.,_]*(e[-+]?[0-9]+)?\s*[a-z]*", re.IGNORECASE)
 
 
 def resolve(model: "Model | str | Mapping | os.PathLike | float") -> Model | int:
     """What a reader means by a model: a Model, or a bare parameter count where no shapes are known.
 
-    Takes a Model, a registry name, a parameter count (70e9, or the text "70e9" or "70B"), the path of a config.json or
-    its content as a dict or as JSON text. Raises ValueError for anything else.
+    Takes a Model, a registry name, a parameter count (70e9, or the text "70e9", "70B" or "70 billion"), the path of a
+    config.json or its content as a dict or as JSON text. Raises ValueError for anything else.
     """
     if isinstance(model, Model):
         return model
@@ -949,17 +980,21 @@ def resolve(model: "Model | str | Mapping | os.PathLike | float") -> Model | int
     text = model.strip()
     if text.startswith("{"):
         return from_config(checks.json_object("config", text))
-    if count := _COUNT.fullmatch(text):
-        return _count(Fraction(count[1]) * _SCALES[count[2].lower()])
+    if not text:
+        raise ValueError("model is empty; give a known name, a config.json, or a parameter count such as 70e9")
     if text not in names() and (text.endswith(".json") or os.path.exists(text)):
         return from_config(text)
+    if _LIKE_A_COUNT.fullmatch(text):
+        return _count(units.parse_count(text, "model"))
     return get(text)
 
 
 def _count(number) -> int:
     """A parameter count as an int."""
-    checks.positive("model", number)
+    checks.at_most("model", checks.positive("model", number), units.LARGEST)
     try:
         return checks.whole("model", int(number) if number == int(number) else number)
     except TypeError:
-        raise ValueError(f"model is {number!r}; it must be one parameter count, a whole number, 1 or more") from None
+        raise ValueError(
+            f"model is {checks.brief(number)}; it must be one parameter count, a whole number, 1 or more"
+        ) from None

@@ -217,6 +217,9 @@ def _updated_weights(model, recipe) -> float:
 
 def _by_count(parameters, recipe) -> dict:
     """P·b of each class for a bare parameter count."""
+    if recipe.needs_shapes:
+        raise ValueError(f"recipe is {recipe.name!r}; what it holds depends on the tensors' shapes, which a parameter "
+                         "count does not tell, so choose a model: a known name or a config.json")
     return {name: parameters * each for name, each in recipe.by_class.items()}
 
 
@@ -249,7 +252,8 @@ def _alike(model, recipe) -> tuple:
 def _gathered(model, recipe, zero: int, shards: int) -> dict:
     """What stage 3 holds whole while a layer runs: the root group and the largest layer."""
     if not isinstance(model, models.Model):
-        raise ValueError("gathered is True; the size of a layer is not known from a parameter count, give a Model")
+        raise ValueError("gathered is True; the size of a layer is not known from a parameter count, so "
+                         "choose a model: a known name or a config.json")
     if zero != 3:
         raise ValueError(f"gathered is True; only stage 3 gathers weights, stage {zero} keeps them whole")
     units: dict = {}

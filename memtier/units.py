@@ -5,6 +5,7 @@ GB is 10**9 bytes and GiB is 2**30; they differ by 7.4 %, so every text says whi
 
 import math
 import re
+from fractions import Fraction
 
 from memtier import checks
 
@@ -15,29 +16,62 @@ DECIMAL = {"B": 1, "KB": KB, "MB": MB, "GB": GB, "TB": TB, "PB": PB, "EB": EB}
 BINARY = {"B": 1, "KiB": KiB, "MiB": MiB, "GiB": GiB, "TiB": TiB, "PiB": PiB, "EiB": EiB}
 SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "days": 86400.0}
 
-_NUMBER = re.compile(r"\s*([0-9][0-9,_]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*(\S*)\s*")
+COUNTS = {"": 1, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+SMALLEST, LARGEST, MOST_DIGITS = 1e-30, 1e30, 100  # of a number that is read; no honest one is near these
+
+_NUMBER = re.compile(r"\s*([0-9][0-9,_]*(?:\.[0-9,]+)?(?:[eE][+-]?[0-9]+)?)\s*(\S*)\s*")
+_THOUSANDS = re.compile(r"[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?")  # the only place for a comma
 _BYTE_UNITS = {name.lower(): size for name, size in (DECIMAL | BINARY).items()} | {"bytes": 1, "byte": 1}
 # Network vendors write Gb/s: with a capital prefix, a lower-case b means bits.
 _BIT_UNITS = {name[:-1] + "b": size for name, size in (DECIMAL | BINARY).items()}
 _TIME_UNITS = SECONDS | {"sec": 1.0, "second": 1.0, "seconds": 1.0, "minute": 60.0, "minutes": 60.0, "m": 60.0,
                          "hour": 3600.0, "hours": 3600.0, "d": 86400.0, "day": 86400.0}
+_COUNT_WORDS = COUNTS | {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
-def _split(text, what, example):
+def _split(text, what, wanted):
+    """(the number, exactly; the unit behind it)."""
+    given = f"{what} is {checks.brief(text)}"
     match = _NUMBER.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(f"{what} is {text!r}; write a number and a unit, such as {example!r}")
+        raise ValueError(f"{given}; write {wanted}")
+    front = re.split("[eE]", match[1])[0]
+    if "," in front and not _THOUSANDS.fullmatch(front):
+        raise ValueError(f"{given}; a comma only separates groups of three digits, as in 1,120, and decimals follow a "
+                         "point, as in 1.92")
     digits = match[1].replace(",", "").replace("_", "")
-    number = int(digits) if digits.isdigit() else float(digits)
-    if number == math.inf:
-        raise ValueError(f"{what} is {text!r}; the number is too large")
-    return number, match[2]
+    zero = not front.strip("0._")
+    if len(digits) > MOST_DIGITS or not (zero or SMALLEST <= float(digits) <= LARGEST):
+        raise ValueError(f"{given}; its number must be 0, or from {SMALLEST:g} to {LARGEST:g}, in at most "
+                         f"{MOST_DIGITS} digits")
+    return Fraction(0 if zero else digits), match[2]
 
 
 def _scaled(number, size):
-    """number × size, as an int where that is exact."""
+    """number × size, as an int where it is whole."""
     value = number * size
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+    return int(value) if value.denominator == 1 else float(value)
+
+
+def parse_number(text: str) -> int | float:
+    """A number without a unit, 0 or more: "400e12", "0.1" or "1,024". Raises ValueError naming the text."""
+    number, unit = _split(text, "a number", "digits, such as 16")
+    if unit:
+        raise ValueError(f"a number is {checks.brief(text)}; write digits without a unit, such as 16")
+    return _scaled(number, 1)
+
+
+def parse_count(text: str, what: str = "a count") -> int:
+    """A whole number, 0 or more, as people write it: "64", "70,553,706,496", "70e9", "70B" or "70 billion".
+
+    what: what a message calls it. Raises ValueError naming the text.
+    """
+    wanted = "a whole number, such as 64, 70e9, 70B or 70 billion"
+    number, word = _split(text, what, wanted)
+    scale = _COUNT_WORDS.get(word.lower())
+    if scale is None or (number * scale).denominator != 1:
+        raise ValueError(f"{what} is {checks.brief(text)}; write {wanted}")
+    return int(number * scale)
 
 
 def parse_bytes(text: str) -> int | float:
@@ -46,13 +80,14 @@ def parse_bytes(text: str) -> int | float:
     "80 gb" is read as 80 GB; "80 Gb" means bits everywhere in this field and is refused.
     Raises ValueError naming the text.
     """
-    number, unit = _split(text, "a size", "80 GB")
+    number, unit = _split(text, "a size", "a number and a unit, such as '80 GB'")
     if unit == "":
         return _scaled(number, 1)
     if unit in _BIT_UNITS:
-        raise ValueError(f"a size is {text!r}; {unit} means bits, write bytes: one of {', '.join(DECIMAL | BINARY)}")
+        raise ValueError(f"a size is {checks.brief(text)}; {unit} means bits, write bytes: one of "
+                         + ", ".join(DECIMAL | BINARY))
     if unit.lower() not in _BYTE_UNITS:
-        raise ValueError(f"a size is {text!r}; its unit must be one of {', '.join(DECIMAL | BINARY)}")
+        raise ValueError(f"a size is {checks.brief(text)}; its unit must be one of {', '.join(DECIMAL | BINARY)}")
     return _scaled(number, _BYTE_UNITS[unit.lower()])
 
 
@@ -61,20 +96,21 @@ def parse_rate(text: str) -> int | float:
 
     "64 gb/s" could be either and is refused. Raises ValueError naming the text.
     """
-    number, unit = _split(text, "a rate", "64 GB/s")
+    number, unit = _split(text, "a rate", "a number and a unit, such as '64 GB/s'")
     amount = unit[:-2] if unit.endswith("/s") else unit[:-2].capitalize() if unit.endswith("bps") else ""
     if amount in _BIT_UNITS:
-        return _scaled(number, _BIT_UNITS[amount] / 8)
+        return _scaled(number, Fraction(_BIT_UNITS[amount], 8))
     if amount in DECIMAL | BINARY:
         return _scaled(number, (DECIMAL | BINARY)[amount])
-    raise ValueError(f"a rate is {text!r}; write bytes a second such as '64 GB/s', or bits such as '100 Gb/s'")
+    raise ValueError(f"a rate is {checks.brief(text)}; write bytes a second such as '64 GB/s', or bits such as "
+                     "'100 Gb/s'")
 
 
 def parse_time(text: str) -> float:
     """Seconds from "60 us", "42 ms", "3.5 s", "26 min", "3 h" or "54 days". Raises ValueError naming the text."""
-    number, unit = _split(text, "a time", "60 us")
+    number, unit = _split(text, "a time", "a number and a unit, such as '60 us'")
     if unit not in _TIME_UNITS:
-        raise ValueError(f"a time is {text!r}; its unit must be one of {', '.join(SECONDS)}")
+        raise ValueError(f"a time is {checks.brief(text)}; its unit must be one of {', '.join(SECONDS)}")
     return float(number * _TIME_UNITS[unit])
 
 
@@ -129,7 +165,8 @@ def format_time(seconds: float, digits: int = 3) -> str:
     units = {name: size for name, size in SECONDS.items() if name != "us"}
     if seconds == 0:
         return "0 s"
-    return _with_unit(seconds, units, digits)
+    text = _with_unit(seconds, units, digits)
+    return "1 day" if text == "1 days" else text
 
 
 def format_count(count: float, digits: int = 3) -> str:
@@ -137,5 +174,4 @@ def format_count(count: float, digits: int = 3) -> str:
     checks.not_negative("count", count)
     if count < 10_000:
         return _digits(count, max(digits, len(str(int(count)))))
-    words = {"": 1, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-    return _with_unit(count, words, digits).strip()
+    return _with_unit(count, COUNTS, digits).strip()

@@ -41,6 +41,17 @@ def test_one_of_lists_what_is_allowed():
         checks.one_of("stage", True, (0, 1, 2, 3))
 
 
+def test_a_long_value_is_shown_by_its_ends():
+    for value in ("x" * 50_000, -(10**5000), -(10**400), [0] * 50_000):
+        for check in (checks.positive, checks.whole, lambda name, value: checks.one_of(name, value, "ab")):
+            with pytest.raises(ValueError, match="gpus is ") as error:
+                check("gpus", value)
+            assert len(str(error.value)) < 160
+    assert checks.brief("x" * 78) == repr("x" * 78)
+    assert checks.brief("a" * 50_000 + "z") == "'" + "a" * 39 + "..." + "a" * 35 + "z'"
+    assert checks.brief(10**5000) == "a value too long to show"
+
+
 def test_arrays_are_checked_by_their_extremes():
     good = np.array([1.0, 8.0, 64.0])
     assert checks.positive("gpus", good) is good
@@ -52,7 +63,7 @@ def test_arrays_are_checked_by_their_extremes():
 
 @pytest.mark.parametrize(("text", "message"), [
     ("{", "config is '{'; it must be JSON: "), ("[1]", r"config is '\[1\]'; it must be a JSON object, in braces"),
-    ("[" * 100_000, r"config is '\[{60}'; it must be JSON: "),
+    ("[" * 100_000, r"config is '\[+\.\.\.\[+'; it must be JSON: "),
 ])
 def test_json_text_holds_an_object_or_is_refused_in_one_sentence(text, message):
     assert checks.json_object("config", '{"a": [1]}') == {"a": [1]}

@@ -256,3 +256,17 @@ def test_colours_can_be_read_on_white_on_black_and_under_white_letters(shade):
 def test_bad_input_is_named(draw, words):
     with pytest.raises(ValueError, match=words):
         draw()
+
+
+@pytest.mark.parametrize(("limit", "pieces"), [(50, 1), (99, 2)])
+def test_a_limit_line_is_broken_where_the_total_stands(limit, pieces):
+    figure = drawing.bars([("one", {"weights": 100})], "Title", "Words.", limit=(limit, "limit"))
+    assert figure.svg.count('stroke-width="2"') == pieces
+
+
+def test_a_time_axis_has_the_ticks_of_a_clock():
+    assert [text for _, text in drawing.time_ticks(3600)] == ["0 s", "15 min", "30 min", "45 min", "1 h"]
+    assert [text for _, text in drawing.time_ticks(295)] == ["0 s", "1 min", "2 min", "3 min", "4 min"]
+    assert drawing.time_ticks(86400)[-1] == (86400, "1 day")
+    assert drawing.time_ticks(59) is None
+    assert all(2 < len(drawing.time_ticks(60 * 1.3**n)) < 7 for n in range(60))

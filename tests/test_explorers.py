@@ -21,7 +21,11 @@ OWN = OwnLadder("2026-01-31", (Measured("CPU DRAM", "copy", 11e9), Measured("NVM
                                Measured("NVMe", "small read", 40e6, 100e-6, request=4096),
                                Measured("HBM", "copy", 1.2e12), Measured("PCIe", "to device", 24e9)))
 
-NONSENSE = ("", "-1", "0", "1e999", "nan", "inf", "a lot", "1" * 400, "<b>", "{}", "[]", '{"model_type": 3}')
+NONSENSE = ("", "-1", "0", "1e999", "nan", "inf", "a lot", "1" * 400, "9" * 400, "1e-320", "1e308", "1e30", "1,5",
+            "<b>", "{}", "[]", '{"model_type": 3}')
+
+# Exponents, shares of more than there is, and one of many.
+MISSAID = r"\de[+-]\d|\d{4,} % of|(?<![\d.,×–])1 (parameters|samples|tokens|days|years|times|GPUs|epochs|users|requests)\b"
 
 every_explorer = pytest.mark.parametrize("explorer", EXPLORERS, ids=lambda explorer: explorer.name)
 
@@ -66,6 +70,7 @@ def test_every_preset_and_every_extreme_answers(explorer):
             if "say" in reply:
                 assert re.search(r"\d", reply["say"])
                 assert "nan" not in reply["say"] + reply["slots"]["view"]
+                assert not re.search(MISSAID, reply["say"] + reply["slots"]["view"]), (control.name, value)
 
 
 @every_explorer
@@ -82,6 +87,7 @@ def test_any_combination_answers_in_one_sentence(explorer, data):
         assert "\n" not in reply["error"]
     else:
         assert reply["slots"]["view"].count("<svg role=") >= 1
+        assert not re.search(MISSAID, reply["say"] + reply["slots"]["view"])
 
 
 @every_explorer
@@ -96,9 +102,11 @@ def test_nothing_typed_into_a_box_breaks_it(explorer):
                 if part.when:
                     typed[control.name][part.when[0]] = part.when[1]
                 reply = json.loads(live.answer(json.dumps({"name": explorer.name, "values": typed})))
+                assert "could not work this out" not in reply.get("error", ""), (control.name, text)
                 if "invalid" in reply:
                     assert list(reply["invalid"]) == [control.name]
                     assert "\n" not in reply["invalid"][control.name]
+                    assert len(reply["invalid"][control.name]) < 400
                 else:
                     assert "<b>" not in reply["say"]
 
@@ -158,6 +166,34 @@ def test_controls_cover_what_is_declared():
     kinds = {type(control) for explorer in EXPLORERS for control in explorer.controls}
     assert {Slider, ModelChoice, FileChoice} <= kinds
     assert not {NumberBox, Several} & kinds  # those belong to questions
+
+
+@pytest.mark.parametrize(("name", "values", "words"), [
+    ("kv_cache.users", {"model": "gemma-2-9b"}, 8192), ("kv_cache.fetch", {"model": "gemma-2-9b"}, 8192),
+    ("activations.saved", {"model": "gemma-2-9b"}, 8192), ("weights.decode", {"model": "gemma-2-9b"}, 8192)])
+def test_a_sequence_longer_than_a_model_was_made_for_is_told(name, values, words):
+    explorer = live.get(name)
+    length = next(each for each in ("context", "tokens", "sequence") if each in explorer.defaults)
+    told = f"beyond the {words:,} tokens this model was made for"
+    assert models.get(values["model"]).positions == words
+    assert told not in explorer.view(**explorer.defaults | values | {length: words}).note
+    assert told in explorer.view(**explorer.defaults | values | {length: 2 * words}).note
+
+
+def test_more_time_lost_than_there_is_is_said_so():
+    failing, saving, waiting = (live.get(name) for name in ("recovery.failures", "recovery.interval",
+                                                            "checkpoints.drain"))
+    lost = say(failing, gpus=131072, one=failing.controls[1].low, restart=3600)
+    assert lost.endswith("h, more than there is.")
+    assert "loses more time than there is. The best" in say(saving, interval=10, write=3600)
+    assert re.search(r"waited (more time than there is|\d+(\.\d+)? % of its time)\.", say(
+        waiting, interval=10, asynchronous=False, local=1e9, nodes=1))
+
+
+def test_one_of_many_is_one():
+    assert say(PER_GPU, model=1).startswith("1 parameter,")
+    assert "in 1 day." in say(live.get("recovery.failures"), days=1)
+    assert re.search(r"saved 980 GB once and waited", say(live.get("checkpoints.drain"), interval=2000))
 
 
 # The ladder

@@ -24,7 +24,7 @@ from memtier.live.controls import (
     Slider,
     Toggle,
 )
-from memtier.live.text import paragraphs, plain
+from memtier.live.text import number, paragraphs, plain, several
 
 CONFIG = {"model_type": "llama", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
           "num_attention_heads": 2, "num_key_value_heads": 1, "tie_word_embeddings": False}
@@ -152,6 +152,26 @@ def test_what_is_wrong_in_a_box_is_said_in_a_sentence(slider, text, words):
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.parametrize(("text", "share"), [("15.5 %", 0.155), ("15.5", 0.155), ("0.155", 0.155), (".155", 0.155),
+                                             ("1", 1), ("100", 1), ("0", 0), ("0.5 %", 0.005)])
+def test_shares_are_read_with_and_without_their_sign(text, share):
+    assert QUANTITIES["share"].read(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize("unit", QUANTITIES)
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "-0.1", "1e999", "1e-320", "1e308", "1,5", "9" * 400, "12,34"])
+def test_what_is_no_number_to_reckon_with_is_refused_in_a_short_sentence(unit, text):
+    with pytest.raises(ValueError, match=r"^an? (size|rate|time|count|share|number) is ") as told:
+        QUANTITIES[unit].read(text + {"bytes/s": " B/s", "s": " s"}.get(unit, ""))
+    assert len(str(told.value)) < 250
+
+
+@pytest.mark.parametrize(("value", "text"), [(1640.2, "1,640"), (68837, "68,800"), (2, "2"), (0.000123, "0.000123"),
+                                             (0, "0"), (999_999, "1,000,000"), (3.2e6, "3.2 million")])
+def test_ratios_are_written_without_exponents(value, text):
+    assert number(value) == text
+
+
 @pytest.mark.parametrize(("text", "count"), [("64", 64), ("70,553,706,496", 70_553_706_496), ("70e9", 70 * 10**9),
                                              ("70B", 70 * 10**9), ("7.5 billion", 75 * 10**8), ("4k", 4000)])
 def test_counts_are_read_as_people_write_them(text, count):
@@ -178,6 +198,8 @@ def test_a_readers_own_model_is_read_and_can_be_left_again():
     assert control.write(own) == {"choice": "own"}  # the pasted text stays
     assert control.read({"choice": "llama-3.1-8b", "config": "anything"}) == "llama-3.1-8b"
     assert control.read({"choice": "count", "count": "70e9"}) == 70 * 10**9
+    with pytest.raises(ValueError, match="Write a number of parameters"):
+        control.read({"choice": "count", "count": " "})
     assert "count" not in [part.name for part in ModelChoice("model", "Model", counts=False).parts]
 
 
@@ -252,6 +274,10 @@ def test_a_guess_is_told_how_far_it_was_off(guess, words):
     assert words in TOY.predict.reveal(guess, {"nbytes": 4e9})
 
 
+def test_a_guess_far_off_is_told_without_exponents():
+    assert "1,640 times less" in TOY.predict.reveal(1.64e12, {"nbytes": 1e9})
+
+
 def test_a_guess_can_be_skipped_and_one_that_does_not_read_is_told(known):
     skipped = ask("toy.bytes", do="skip")
     assert skipped["hidden"] == {"predict": True}
@@ -305,6 +331,9 @@ def test_wrong_answers_hear_what_they_mistook(known):
     assert "too small" in told(f"{truth / 10} B")
     assert "too small" in told("10 MB")
     assert "too large, by a factor of some 30" in told(f"{truth * 30} B")
+    assert "too large, by a factor of some 1,600" in told(f"{truth * 1640} B")
+    assert "too large, by a factor of more than a million" in told("1e30 B")
+    assert "above zero" in told("0 B")
     assert str(truth) not in "".join(told(f"{truth * factor} B") for factor in (0.5, 0.9, 1.1, 3))
 
 
@@ -389,6 +418,7 @@ def test_the_page_holds_everything_that_the_script_looks_for(thing):
         assert f'data-slot="{name}">{drawn}</div>' in html
     for mark in ("data-boot", "data-status", "data-problem", "data-retry", "data-live-size"):
         assert len(tags.having(mark)) == 1, mark
+    assert len(tags.having("data-note")) == ("view" in first["slots"])  # an answer may be older than its controls
     controls = [each["data-control"] for _, each in tags.having("data-control")]
     assert len(controls) == len(set(controls)) == len(tags.having("data-error"))
     assert [each for _, each in tags.tags if "id" in each] == []  # the same thing may stand on a page twice
@@ -456,13 +486,18 @@ def test_in_jupyter_wrong_values_are_told_and_the_view_stays():
     before = view_of(shown)
     shown.inputs["nbytes"]["text"].widget.value = "<a lot>"
     assert "a size is &#x27;&lt;a lot&gt;&#x27;" in shown.errors["nbytes"].value
+    assert "last valid values" in shown.stale.value
     assert view_of(shown) == before
     shown.inputs["nbytes"]["text"].widget.value = "1 GB"
     assert shown.errors["nbytes"].value == ""
+    assert shown.stale.value == ""
     shown.inputs["kind"]["choice"].widget.value = "never"
     assert "kind is" in shown.problem.value
+    assert "last valid values" in shown.stale.value
+    shown.inputs["kind"]["choice"].widget.value = "broken"
+    assert "could not work this out (ZeroDivisionError: oh)" in shown.problem.value
     shown.inputs["kind"]["choice"].widget.value = "two"
-    assert shown.problem.value == ""
+    assert shown.problem.value == shown.stale.value == ""
 
 
 def test_in_jupyter_buttons_work():
@@ -474,6 +509,16 @@ def test_in_jupyter_buttons_work():
     assert "4 times more" in shown.slots["reveal"].value
     assert shown.groups["predict"].layout.display == "none"
     assert show(4e9, "one", False, guess=1e9).html in view_of(shown)
+
+
+def test_in_jupyter_the_text_beside_a_box_is_not_cut_off():
+    ticks = [front(TOY).inputs["busy"]["on"].widget, *front(PICK_ALL).inputs["answer"]["chosen"].watched]
+    for tick in ticks:
+        assert (tick.layout.width, tick.style.description_width, tick.indent) == ("auto", "initial", False)
+    shown = front(PICK_ALL)
+    assert jupyter.CLASS in shown.widget._dom_classes
+    assert f".{jupyter.CLASS} .widget-checkbox label" in shown.widget.children[0].value
+    assert "white-space:normal" in shown.widget.children[0].value
 
 
 def test_in_jupyter_questions_work():
@@ -524,6 +569,11 @@ def test_where_ipywidgets_is_missing_the_page_form_still_shows(monkeypatch):
 
 def test_what_is_read_aloud_has_no_marks():
     assert plain("It is **4 GB**, says `units`.") == "It is 4 GB, says units."
+
+
+def test_one_of_many_is_written_as_one():
+    assert [several(1, "GPU"), several(2048, "GPU"), several("1", "day"), several("0.5", "day")] == [
+        "1 GPU", "2,048 GPUs", "1 day", "0.5 days"]
 
 
 def test_no_explorer_and_no_question_share_a_name():

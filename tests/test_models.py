@@ -337,6 +337,16 @@ LLAMA = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
 }
+# What published files hold beside what transformers reads; those of the registry's models among them.
+EXTRAS = set(
+    """_attn_implementation_autoset _flash_attn_2_enabled _name_or_path _sliding_window_pattern attn_implementation
+    aux_loss_alpha auto_map bias cache_implementation ep_size freq_base hidden_dropout_prob max_sequence_length
+    model_max_length moe_layer_freq n_ctx norm_eps num_nextn_predict_layers original_max_position_embeddings
+    pad_vocab_size_multiple padded_vocab_size pretraining_tp rms_norm_epsilon rope_local_base_freq rope_scaling
+    rope_theta rotary_base rotary_emb_base rotary_emb_fraction rotary_percentage scoring_func seq_aux seq_length
+    sliding_window_pattern summary_type task_specific_params topk_method torch_dtype transformers_version
+    unsloth_fixed unsloth_version use_dynamic_ntk use_flash_attn use_logn_attn use_mrope use_parallel_residual""".split()
+)
 MOE = LLAMA | {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
 
 
@@ -348,7 +358,7 @@ MOE = LLAMA | {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok
         ({"vocab_size": None}, "vocab_size is null; in llama it must be a whole number"),
         ({"vocab_size": True}, "vocab_size is True"),
         ({"vocab_size": float("nan")}, "vocab_size is nan"),
-        ({"vocab_size": 10**5000}, "vocab_size is 'a number of more than 40 digits'; it must be a whole number"),
+        ({"vocab_size": 10**5000}, "vocab_size is a value too long to show; it must be a whole number"),
         ({"hidden_size": 0}, "hidden_size is 0"),
         ({"hidden_size": -16}, "hidden_size is -16"),
         ({"hidden_size": 2**31}, "hidden_size is 2147483648; it must be a whole number from 1 to 2147483647"),
@@ -370,6 +380,7 @@ MOE = LLAMA | {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok
         ({"attention_bias": "yes"}, 'attention_bias is "yes"; it must be true or false'),
         ({"mlp_bias": 0}, "mlp_bias is 0; it must be true or false"),
         ({"attention_dropout": 1.5}, "attention_dropout is 1.5; it must be a number from 0 to 1"),
+        ({"hidden_act": "x" * 50_000}, r"hidden_act is 'x+\.\.\.x+'; it must be one of gelu, "),
         ({"hidden_act": "prelu"}, "hidden_act is 'prelu'; it must be one of gelu, "),
         ({"pad_token_id": 32}, "pad_token_id is 32; it must be below vocab_size, 32"),
         ({"pad_token_id": 1.0}, "pad_token_id is 1.0"),
@@ -390,7 +401,7 @@ MOE = LLAMA | {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok
         ({"architectures": 3}, "architectures is 3"),
         ({"model_type": "mamba"}, 'model_type is "mamba"; it must be one of llama, mistral, '),
         ({"model_type": None}, "model_type is null; it must be one of"),
-        ({"text_config": LLAMA}, r'text_config is set: .* of family "llama"; .* pass config\["text_config"\]'),
+        ({"text_config": LLAMA}, r'text_config is set: .* of family "llama"; .* paste only what stands under text'),
         ({"model_type": "mistral", "attention_bias": True}, "attention_bias is true; it must be absent or false"),
         ({"model_type": "mistral", "sliding_window": 0}, "sliding_window is 0"),
         ({"model_type": "qwen2", "attention_bias": False}, "attention_bias is false; it must be absent or true"),
@@ -399,6 +410,7 @@ MOE = LLAMA | {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok
         ({"model_type": "qwen2", "layer_types": ["linear_attention"] * 2}, "layer_types is .* or a list of full_att"),
         ({"model_type": "qwen2", "layer_types": ["sliding_attention"] * 2}, "sliding_window is null or switched off"),
         ({"model_type": "gemma2", "sliding_window": None}, "sliding_window is null or switched off"),
+        ({"model_type": "gemma2", "final_logit_softcapping": 10**400}, "final_logit_softcapping is 10+.*at most 1e"),
         ({"model_type": "gemma2", "head_dim": None}, "head_dim is null; in gemma2 it must be"),
         ({"model_type": "gemma3_text", "use_bidirectional_attention": True}, "use_bidirectional_attention is true"),
         ({"model_type": "gemma3_text", "sliding_window_pattern": 0}, "sliding_window_pattern is 0"),
@@ -447,6 +459,38 @@ def test_a_malformed_latent_attention_is_refused_by_key(changes, message):
 def test_a_missing_family_is_refused():
     with pytest.raises(ValueError, match="model_type is missing; it must be one of llama, mistral, qwen2"):
         models.from_config({"hidden_size": 16})
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "meant"),
+    [
+        ("llama", "hidden_sise", "hidden_size"),
+        ("llama", "hiddenSize", "hidden_size"),
+        ("llama", "num_kv_heads", "num_key_value_heads"),
+        ("qwen3_moe", "n_kv_heads", "num_key_value_heads"),
+        ("mistral", "n_layers", "num_hidden_layers"),
+        ("gpt_neox", "n_embd", "hidden_size"),
+        ("gpt2", "n_layers", "n_layer"),
+        ("gpt2", "n_embed", "n_embd"),
+        ("deepseek_v3", "kv_lora_ranks", "kv_lora_rank"),
+        ("llama", "tie_word_embedding", "tie_word_embeddings"),
+    ],
+)
+def test_a_slip_in_a_key_is_not_hidden_by_the_default(family, key, meant):
+    with pytest.raises(ValueError, match=f"config.json has '{key}', which transformers does not .* mean '{meant}'"):
+        models.from_config({"model_type": family, key: 4})
+
+
+@pytest.mark.parametrize("family", models.FAMILIES)
+def test_no_key_that_transformers_knows_is_taken_for_a_slip(family):
+    declared = CONFIG_MAPPING[family]
+    known = {*declared().to_dict(), *declared.attribute_map, *(field.name for field in dataclasses.fields(declared))}
+    for key in known | EXTRAS:
+        models._spelt({"model_type": family, key: 4}, family)
+
+
+def test_a_key_beside_the_one_it_resembles_is_left_alone():
+    models.from_config(LLAMA | {"hidden_sizes": [16], "dim": 16, "n_layers": 2, "num_kv_heads": 2})
 
 
 def test_a_default_at_odds_with_the_rest_is_said_to_be_one():
@@ -563,7 +607,9 @@ def test_resolve(tmp_path):
     model = models.get("llama-3.1-8b")
     assert models.resolve(model) is models.resolve("llama-3.1-8b") is model
     assert isinstance(models.resolve(70e9), int)
-    assert {models.resolve(count) for count in (70e9, 70 * 10**9, "70e9", "70B", " 70 b", "70000M")} == {70 * 10**9}
+    assert {models.resolve(count) for count in (70e9, 70 * 10**9, "70e9", "70B", " 70 b", "70000M", "70 billion", "70,000 million")} == {
+        70 * 10**9
+    }
     assert models.resolve("8.03B") == 8_030_000_000
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     small = models.from_config(LLAMA)
@@ -576,11 +622,18 @@ def test_resolve(tmp_path):
     [
         ("llama-3.1-80b", 'model is "llama-3.1-80b"; no such name .* nearest are llama-3.1-8b, llama-3.1-70b'),
         ("meta-llama/Llama-3.1-8B", "nearest are llama-3.1-8b"),
-        ("", "no such name"),
+        ("", "model is empty; give a known name, a config.json, or a parameter count such as 70e9"),
+        ("zebra", "no such name in the registry, it has gpt2, "),
         ("x" * 10_000, "no such name"),
         ("nowhere/config.json", "config is 'nowhere/config.json'; it must be a config.json that can be read"),
         ('{"model_type": ', "it must be JSON"),
-        ("-70e9", "no such name"),
+        ("-70e9", "model is '-70e9'; write a whole number, such as 64, 70e9, 70B or 70 billion"),
+        ("7.5", "model is '7.5'; write a whole number"),
+        ("70 apples", "model is '70 apples'; write a whole number"),
+        ("1,92", "model is '1,92'; a comma only separates groups of three digits"),
+        ("1" * 400, "model is '1+...1+'; its number must be 0, or from"),
+        ("1e30t", "model is 10+; it must be a number of at most 1e"),
+        (10**400, "model is 10+...0+; it must be a number of at most 1e"),
         ("0", "model is .*0.*; it must be a number above 0"),
         (0, "model is 0; it must be a number above 0"),
         (-1.0, "model is -1.0"),

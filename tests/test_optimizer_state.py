@@ -239,12 +239,19 @@ def test_a_frozen_base_is_never_written_and_never_crosses():
     ({"layout": Layout(tensor=8)}, "layout has tensor=8; it must be 1"),
     ({"layout": Layout(pipeline=4)}, "layout has pipeline=4; it must be 1"),
     ({"gpus": 8, "stage": 3, "rank": 2}, "rank is 2; it must be one of max, average"),
-    ({"gpus": 8, "stage": 3, "gathered": True}, "gathered is True; the size of a layer is not known"),
+    ({"gpus": 8, "stage": 3, "gathered": True}, "gathered is True; .* not known .*, so choose a model"),
     ({"gpus": 8, "stage": 3, "padded": True}, "padded is True"),
 ])
 def test_bad_arguments_of_per_gpu(arguments, message):
     with pytest.raises(ValueError, match=message):
         optimizer_state.per_gpu(70e9, recipe="bf16-adam", **arguments)
+
+
+@pytest.mark.parametrize("recipe", [name for name in recipes.names() if recipes.get(name).needs_shapes])
+def test_a_count_where_shapes_are_needed_is_told_to_choose_a_model(recipe):
+    for call, more in ((optimizer_state.inventory, {}), (optimizer_state.per_gpu, {"gpus": 8, "stage": 3})):
+        with pytest.raises(ValueError, match=f"recipe is '{recipe}'; .* choose a model: a known name or a config.json"):
+            call(70e9, recipe=recipe, **more)
 
 
 @pytest.mark.parametrize("model", [0, -1, "no-such-model", None, float("nan"), True])

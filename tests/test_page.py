@@ -13,6 +13,7 @@ AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
 DESK = {"width": 1280, "height": 900}
 PHONE = {"width": 390, "height": 844}
 HOME = "book/00-where-ai-data-lives.html"
+PRINTED = "book/04-optimizer-state.html"  # code, formulas, tables, boxes, figures, explorers
 
 
 def built_pages(holding: str = "") -> list[str]:
@@ -91,6 +92,26 @@ def test_page_on_a_phone_in_the_dark(open_page, address, name):
     page.evaluate("document.querySelectorAll('article details').forEach((each) => { each.open = true; })")
     assert width_needed(page) <= PHONE["width"]
     assert faults(page) == []
+
+
+def test_a_dark_screen_prints_dark_letters_on_white_and_no_controls(open_page, address):
+    page = open_page(f"{address}/{PRINTED}", viewport=DESK, color_scheme="dark").page
+    figure = page.locator(".mt-figure svg").first
+    assert page.locator(".mt-live button:visible").count() > 0
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.locator("html[data-theme=dark]").count() == 1
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert figure.evaluate("(svg) => getComputedStyle(svg).fill") == "rgb(31, 41, 51)"
+    assert figure.evaluate("(svg) => getComputedStyle(svg).getPropertyValue('--pst-color-background')") == "#fff"
+    assert page.locator(".mt-live :is(button, input, select):visible").count() == 0
+    assert faults(page) == []
+
+
+def test_a_legend_keeps_its_colours_where_all_others_are_forced(open_page, address):
+    page = open_page(f"{address}/{PRINTED}", viewport=DESK, forced_colors="active").page
+    swatches = page.locator(".mt-legend").first.locator("span")
+    colours = swatches.evaluate_all("(all) => all.map((each) => getComputedStyle(each).backgroundColor)")
+    assert len(set(colours)) == len(colours) > 1
 
 
 def test_the_front_door_leads_to_the_first_chapter(open_page, address):

@@ -94,6 +94,9 @@ def test_shares_are_taken_as_percent_or_fraction(question):
     for values, truth in rounds(question):
         assert verdict(question, values, f"{100 * truth:.3g} %").right
         assert verdict(question, values, f"{truth:.4f}").right
+        bare = f"{100 * truth:.3g}"  # without its sign; up to 1 it is a fraction
+        told = verdict(question, values, bare)
+        assert told.right if float(bare) > 1 else "is read as a fraction" in told.say
 
 
 @of_unit("count")
@@ -160,6 +163,32 @@ def test_an_unforeseen_answer_is_told_what_is_wrong_with_it(question):
         assert not question.check(values, truth / 1000 - 1).right
     elif question.kind == "multiple":
         assert question.check(values, frozenset()).say.startswith("Not yet.")
+
+
+NONSENSE = ("-1", "-0.1", "0", "1e999", "nan", "inf", "a lot", "1" * 400, "9" * 400, "1e-320", "1e308", "1e30", "1e-30",
+            "1,5", "15,5 %", "<b>", "{}")
+
+
+@of_unit(*QUANTITIES)
+def test_nonsense_is_told_in_one_sentence_and_never_judged_with_more(question):
+    unit = {"bytes": " GB", "binary bytes": " GiB", "bytes/s": " GB/s", "s": " s"}.get(question.unit, "")
+    for text in (*NONSENSE, *(each + unit for each in NONSENSE)):
+        sent = {"name": question.name, "do": "check", "values": {"answer": {"text": text}}}
+        reply = json.loads(live.answer(json.dumps(sent)))
+        assert "error" not in reply, text
+        told = reply["invalid"]["answer"] if "invalid" in reply else reply["say"]
+        assert "\n" not in told
+        assert len(told) < 300
+        assert not re.search(r"\de[+-]?\d", told.replace(text, "").replace("1e-30 to 1e+30", "").replace("70e9", "")), told
+        if "," in text or text[:3] in ("nan", "inf", "1e9", "-0."):
+            assert "invalid" in reply, text
+
+
+@every_question
+def test_hints_and_solution_can_be_read_where_nothing_can_be_asked(question):
+    frames = {do: question.respond({"do": do})["slots"] for _, do, _ in question.frames()}
+    assert frames["hints"]["hints"].count("<li>") == len(question.hints) > 0
+    assert frames["solution"]["solution"]
 
 
 @every_question

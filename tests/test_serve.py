@@ -26,13 +26,13 @@ def folder(tmp_path):
 
 @pytest.fixture
 def get(folder):
-    """get(path, headers) → (status, headers, body) from a server of the folder."""
+    """get(path, headers, method) → (status, headers, body) from a server of the folder."""
     server = serve.open_server(folder)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
 
-    def ask(path, headers=None):
-        connection.request("GET", path, headers=headers or {})
+    def ask(path, headers=None, method="GET"):
+        connection.request(method, path, headers=headers or {})
         answer = connection.getresponse()
         return answer.status, dict(answer.getheaders()), answer.read()
 
@@ -62,8 +62,19 @@ def test_a_packed_file_is_sent_to_those_who_take_it(get):
     status, headers, body = get("/core.wasm?v=1", {"Accept-Encoding": "gzip, br"})
     assert (status, headers["Content-Encoding"], headers["Content-type"]) == (200, "gzip", "application/wasm")
     assert gzip.decompress(body) == b"plain " * 100
-    assert "Content-Encoding" not in get("/core.wasm")[1]
-    assert "Content-Encoding" not in get("/core.mjs", {"Accept-Encoding": "gzip"})[1]
+    assert headers["Vary"] == "Accept-Encoding"
+    _, headers, _ = get("/core.wasm")
+    assert "Content-Encoding" not in headers
+    assert headers["Vary"] == "Accept-Encoding"
+    assert not {"Content-Encoding", "Vary"} & set(get("/core.mjs", {"Accept-Encoding": "gzip"})[1])
+
+
+def test_an_error_after_a_packed_file_is_not_packed(get):
+    get("/core.wasm", {"Accept-Encoding": "gzip"})
+    status, headers, body = get("/core.wasm", {"Accept-Encoding": "gzip"}, method="PATCH")
+    assert status == 501
+    assert not {"Content-Encoding", "Vary"} & set(headers)
+    assert b"Unsupported method" in body
 
 
 def test_a_browser_keeps_its_copy_and_asks_whether_it_is_the_newest(get, folder):
@@ -77,6 +88,13 @@ def test_what_is_not_there_and_what_is_a_folder_are_not_found(get):
     assert get("/missing.html")[0] == 404
     assert get("/empty/")[0] == 404
     assert get("/../../etc/passwd")[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/%00", "/index.html%00", "/%ed%a0%80", "/" + 5000 * "a"])
+def test_what_no_file_can_be_called_is_not_found_and_said_quietly(get, capsys, path):
+    assert get(path)[0] == 404
+    assert get("/index.html")[0] == 200
+    assert capsys.readouterr().err == ""
 
 
 def test_a_taken_port_is_said_and_the_next_one_used(folder):
@@ -103,6 +121,64 @@ def test_a_folder_without_a_book_is_refused(tmp_path, capsys):
     assert "build the book first" in capsys.readouterr().err
 
 
-def test_a_classroom_is_told_this_machines_name():
+@pytest.mark.parametrize("port", ["99999", "65536", "0", "-1", "80.0", "eighty", "", "9" * 5000])
+def test_what_is_no_port_is_refused_in_one_sentence(folder, capsys, port):
+    with pytest.raises(SystemExit, match="2"):
+        serve.main([str(folder), f"--port={port}"])
+    assert capsys.readouterr().err == f"PORT is {port!r}: it must be a whole number from 1 to 65535.\n"
+
+
+def test_an_empty_or_a_foreign_host_is_refused_in_one_sentence(folder, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        serve.main([str(folder), "--host", ""])
+    assert capsys.readouterr().err.startswith("HOST is empty: ")
+    for host in ("198.51.100.1", "2001:db8::1", "a..b"):
+        assert serve.main([str(folder), "--host", host]) == 1
+        assert capsys.readouterr().err.startswith(f"Cannot serve on {host}, port 8000: ")
+
+
+def test_a_classroom_is_told_this_machines_number_and_name(monkeypatch):
+    name = socket.gethostname()
+    monkeypatch.setattr(serve, "own_address", lambda: "10.1.2.3")
     assert serve.addresses("127.0.0.1", 8000) == ["http://127.0.0.1:8000/"]
-    assert serve.addresses("0.0.0.0", 80) == ["http://localhost:80/", f"http://{socket.gethostname()}:80/"]
+    assert serve.addresses("::1", 8000) == ["http://[::1]:8000/"]
+    for everyone in ("0.0.0.0", "::"):
+        told = serve.addresses(everyone, 80)
+        assert told == ["http://localhost:80/", "http://10.1.2.3:80/", f"http://{name}:80/"]
+    monkeypatch.setattr(serve, "own_address", lambda: None)
+    assert serve.addresses("0.0.0.0", 80) == ["http://localhost:80/", f"http://{name}:80/"]
+
+
+def test_the_own_address_is_one_of_this_machine_or_none(monkeypatch):
+    if (address := serve.own_address()) is not None:
+        with socket.socket() as here:
+            here.bind((address, 0))
+
+    class Unconnected(socket.socket):
+        def connect(self, address):
+            raise OSError("Network is unreachable")
+
+    monkeypatch.setattr(socket, "socket", Unconnected)
+    assert serve.own_address() is None
+
+
+def has_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_ipv6_lets_in_both(folder):
+    server = serve.open_server(folder, "::")
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    for host in ("::1", "127.0.0.1"):
+        connection = http.client.HTTPConnection(host, server.server_address[1], timeout=10)
+        connection.request("GET", "/index.html")
+        assert connection.getresponse().status == 200
+        connection.close()
+    server.shutdown()
+    server.server_close()

@@ -1,4 +1,5 @@
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -36,12 +37,55 @@ def test_parse_time(text, seconds):
     (units.parse_bytes, "-1 GB"), (units.parse_bytes, "1e999"), (units.parse_bytes, "nan"),
     (units.parse_bytes, None), (units.parse_bytes, "80 b"), (units.parse_rate, "64 GB"), (units.parse_rate, "100"),
     (units.parse_rate, "64 gb/s"), (units.parse_rate, "64 GB/h"), (units.parse_time, "3"),
-    (units.parse_time, "3 fortnights"),
+    (units.parse_time, "3 fortnights"), (units.parse_count, "-5"), (units.parse_count, "7.5"),
+    (units.parse_count, "5 gross"), (units.parse_count, "1e-3"), (units.parse_number, "16 B"), (units.parse_number, "x"),
 ])
 def test_what_cannot_be_read_is_named(parse, text):
-    with pytest.raises(ValueError, match=r"a (size|rate|time) is ") as error:
+    with pytest.raises(ValueError, match=r"a (size|rate|time|count|number) is ") as error:
         parse(text)
     assert repr(text) in str(error.value)
+
+
+@pytest.mark.parametrize(("text", "count"), [
+    ("64", 64), ("70,553,706,496", 70_553_706_496), ("70e9", 70 * 10**9), ("70B", 70 * 10**9), ("8.03b", 8_030_000_000),
+    ("70 billion", 70 * 10**9), ("15 trillion", 15 * 10**12), ("1.5k", 1500), ("2 t", 2 * 10**12), ("0", 0),
+    ("1_024", 1024), ("1e30", 10**30),
+])
+def test_parse_count(text, count):
+    assert units.parse_count(text) == count
+    assert isinstance(units.parse_count(text), int)
+
+
+@given(st.integers(0, 10**15))
+def test_counts_round_trip(count):
+    assert units.parse_count(units.format_count(count)) == pytest.approx(count, rel=5.1e-3)
+
+
+def test_parse_number():
+    assert [units.parse_number(text) for text in ("400e12", "0.1", "1,024.5", "0")] == [400 * 10**12, 0.1, 1024.5, 0]
+
+
+@pytest.mark.parametrize(("text", "nbytes"), [("1,120 GB", 1120 * 10**9), ("1,120,000 B", 1_120_000),
+                                              ("1,920.5 GB", 1920.5 * 10**9)])
+def test_commas_separate_groups_of_three_digits(text, nbytes):
+    assert units.parse_bytes(text) == nbytes
+
+
+@pytest.mark.parametrize("text", ["1,92 GB", "0,500 GB", "1,1200 GB", "1.920,5 GB", "1120,000 GB", "1,,000 GB", "1, GB"])
+def test_other_commas_are_refused(text):
+    with pytest.raises(ValueError, match=re.escape(f"a size is {text!r}; a comma only separates groups of three")):
+        units.parse_bytes(text)
+
+
+@pytest.mark.parametrize("parse", [units.parse_bytes, units.parse_rate, units.parse_time, units.parse_count,
+                                   units.parse_number])
+@pytest.mark.parametrize("number", ["1e31", "1e400", "1" * 400, "9" * 5000, "1e-31", "1e-400", "0." + "0" * 5000 + "1",
+                                    "1." + "0" * 5000, "1e999999999", "1e-999999999"])
+def test_a_number_beyond_any_honest_use_is_refused(parse, number):
+    unit = {units.parse_bytes: "B", units.parse_rate: "B/s", units.parse_time: "s"}.get(parse, "")
+    with pytest.raises(ValueError, match=r"must be 0, or from 1e-30 to 1e\+30, in at most 100 digits") as error:
+        parse(f"{number} {unit}")
+    assert len(str(error.value)) < 170
 
 
 @pytest.mark.parametrize(("nbytes", "decimal", "binary"), [

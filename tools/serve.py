@@ -8,6 +8,7 @@ Takes the next free port when the one asked for is taken, and says so. Ctrl-C en
 import argparse
 import errno
 import http.server
+import os
 import signal
 import socket
 import sys
@@ -15,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 PORTS_TO_TRY = 50
+EVERYONE = ("0.0.0.0", "::")  # hosts that let other machines in
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -35,13 +37,22 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # connections are kept: a page of thirty files opens six of them, not thirty
     timeout = 60  # seconds an idle one is kept
 
-    packed = False  # whether the file asked for is sent as its NAME.gz, which a build may put beside NAME
+    varies = False  # whether a build put a NAME.gz beside the file asked for, NAME
+    packed = False  # whether that is what is sent
 
     def send_head(self):
-        self.packed = False
-        beside = Path(self.translate_path(self.path) + ".gz")
-        self.packed = "gzip" in self.headers.get("Accept-Encoding", "") and beside.is_file()
-        return super().send_head()
+        self.varies = self.packed = False
+        self.varies = os.path.isfile(self.translate_path(self.path) + ".gz")  # False also for what is no name at all
+        self.packed = self.varies and "gzip" in self.headers.get("Accept-Encoding", "")
+        try:
+            return super().send_head()
+        except ValueError:  # a name with a zero byte, which no file has
+            self.send_error(http.HTTPStatus.NOT_FOUND)
+            return None
+
+    def send_error(self, *args):
+        self.varies = self.packed = False
+        super().send_error(*args)
 
     def translate_path(self, path):
         return super().translate_path(path) + (".gz" if self.packed else "")
@@ -52,6 +63,8 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     def end_headers(self):
         if self.packed:
             self.send_header("Content-Encoding", "gzip")
+        if self.varies:
+            self.send_header("Vary", "Accept-Encoding")
         self.send_header("Cache-Control", "no-cache")  # keep a copy, but ask whether it is still the newest
         self.send_header("X-Content-Type-Options", "nosniff")
         super().end_headers()
@@ -68,6 +81,15 @@ class Server(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
     allow_reuse_address = sys.platform != "win32"  # elsewhere this lets a restart have its port back at once
+
+    def __init__(self, address, handler):
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
+
+    def server_bind(self):
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # :: lets in those without IPv6 too
+        super().server_bind()
 
     def handle_error(self, request, client_address):
         if not isinstance(sys.exc_info()[1], ConnectionError):
@@ -89,31 +111,45 @@ def open_server(folder: Path, host: str = "127.0.0.1", port: int = 0) -> Server:
     raise OSError(f"no free port from {port} to {candidate}")
 
 
+def own_address() -> str | None:
+    """This machine's IPv4 address in its network: the one that a packet to elsewhere would carry; none is sent."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(("192.0.2.1", 9))  # an address that RFC 5737 keeps for documentation
+            return probe.getsockname()[0]
+    except OSError:  # no network
+        return None
+
+
 def addresses(host: str, port: int) -> list[str]:
-    """Where to point a browser: this machine, and this machine's name in the classroom when others are let in."""
-    if host not in ("0.0.0.0", "::"):
-        return [f"http://{host}:{port}/"]
-    return [f"http://localhost:{port}/", f"http://{socket.gethostname()}:{port}/"]
+    """Where to point a browser: this machine; and when others are let in, its number and its name in their network."""
+    names = ["localhost", own_address(), socket.gethostname()] if host in EVERYONE else [host]
+    return [f"http://{f'[{name}]' if ':' in name else name}:{port}/" for name in names if name]
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Serve a built book.")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 lets other machines read (default: this one only)")
-    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--port", default="8000", help="where to begin to look for a free one (default: 8000)")
     chosen = parser.parse_args(arguments)
+    if not chosen.host:
+        parser.exit(2, "HOST is empty: it must be an address of this machine, or 0.0.0.0 to let others read.\n")
+    if chosen.port not in map(str, range(1, 65536)):
+        parser.exit(2, f"PORT is {chosen.port!r}: it must be a whole number from 1 to 65535.\n")
+    wanted = int(chosen.port)
     if not (chosen.folder / "index.html").is_file():
         parser.error(f"{chosen.folder} holds no index.html: build the book first (make book)")
     try:
-        server = open_server(chosen.folder, chosen.host, chosen.port)
-    except (OSError, OverflowError) as error:
-        print(f"Cannot serve on {chosen.host}, port {chosen.port}: {error}", file=sys.stderr)
+        server = open_server(chosen.folder, chosen.host, wanted)
+    except (OSError, UnicodeError) as error:
+        print(f"Cannot serve on {chosen.host}, port {wanted}: {error}", file=sys.stderr)
         return 1
     port = server.server_address[1]
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        if port != chosen.port:
-            print(f"Port {chosen.port} is taken; using {port}.")
+        if port != wanted:
+            print(f"Port {wanted} is taken; using {port}.")
         print("\nThe book is at  " + "  and  ".join(addresses(chosen.host, port)) + "\nCtrl-C ends it.", flush=True)
         server.serve_forever()
     except KeyboardInterrupt:

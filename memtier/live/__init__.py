@@ -47,7 +47,5 @@ def answer(text: str) -> str:
     try:
         ask = json.loads(text)
         return json.dumps(get(ask["name"]).respond(ask), allow_nan=False)
-    except ValueError as error:
-        return json.dumps({"error": str(error)})
-    except Exception as error:  # a reader gets a sentence, never a traceback, and the page goes on
-        return json.dumps({"error": f"memtier could not work this out ({type(error).__name__}: {error})."})
+    except Exception as error:  # whatever it is, the page goes on
+        return json.dumps({"error": Live.problem(error)})

@@ -7,12 +7,12 @@ What a front sends is raw: {part name: what stands in it}, and under "last" the 
 
 import bisect
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from memtier import checks, models, units
+from memtier.live.text import percent
 
 
 @dataclass(frozen=True)
@@ -33,35 +33,19 @@ class Part:
     into: str = ""
 
 
-_COUNT = re.compile(r"([0-9][0-9,_]*(?:\.[0-9]+)?(?:e[0-9]+)?)\s*([a-z]*)", re.IGNORECASE)
-_COUNT_WORDS = {"": 1, "k": 10**3, "thousand": 10**3, "m": 10**6, "million": 10**6, "b": 10**9, "billion": 10**9,
-                "t": 10**12, "trillion": 10**12}
-
-
-def _count(text: str) -> int:
-    """A whole number from "64", "70,553,706,496", "70e9", "70B" or "70 billion"."""
-    match = _COUNT.fullmatch(text.strip())
-    if match is None or match[2].lower() not in _COUNT_WORDS:
-        raise ValueError(f"a count is {text!r}; write a whole number, such as 64 or 70e9")
-    number = float(match[1].replace(",", "").replace("_", "")) * _COUNT_WORDS[match[2].lower()]
-    if not number.is_integer():
-        raise ValueError(f"a count is {text!r}; it must be a whole number")
-    return int(number)
+def _number(text: str) -> int | float:
+    """A number, 0 or more; ".5" is 0.5."""
+    return units.parse_number(f"0{text}" if text.startswith(".") else text)
 
 
 def _share(text: str) -> float:
+    """A share from "25 %", "0.25" or, since a fraction is at most 1, a bare "25"."""
     digits = text.strip()
     try:
-        return float(digits[:-1]) / 100 if digits.endswith("%") else float(digits)
+        share = _number(digits.removesuffix("%"))
     except ValueError:
-        raise ValueError(f"a share is {text!r}; write a percentage such as '50 %', or 0.5") from None
-
-
-def _plain(text: str) -> float:
-    try:
-        return float(text.replace(",", "").replace("_", ""))
-    except ValueError:
-        raise ValueError(f"a number is {text!r}; write digits, such as 16") from None
+        raise ValueError(f"a share is {checks.brief(text)}; write a percentage such as '12.5 %', or 0.125") from None
+    return share / 100 if digits.endswith("%") or share > 1 else float(share)
 
 
 class Quantity(NamedTuple):
@@ -78,9 +62,9 @@ QUANTITIES = {
                              "{:.15g} B".format),
     "bytes/s": Quantity(units.format_rate, units.parse_rate, "{:.15g} B/s".format),
     "s": Quantity(units.format_time, units.parse_time, "{:.15g} s".format),
-    "count": Quantity("{:,}".format, _count, "{:,}".format),
-    "share": Quantity(lambda share: f"{100 * share:.3g} %", _share, "{:.15g}".format),
-    "": Quantity("{:,.6g}".format, _plain, "{:.15g}".format),
+    "count": Quantity("{:,}".format, units.parse_count, "{:,}".format),
+    "share": Quantity(percent, _share, lambda share: f"{100 * share:.15g} %"),
+    "": Quantity("{:,.6g}".format, _number, "{:.15g}".format),
 }
 
 _MANTISSAS = (1, 1.2, 1.4, 1.6, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9)  # round numbers at nearly equal steps on a log scale
@@ -138,7 +122,8 @@ class Slider:
             return checks.whole(self.name, value, least=self.low, most=self.high)
         if not self.low <= value <= self.high:
             say = QUANTITIES[self.unit].say
-            raise ValueError(f"{self.name} is {raw['text']!r}; it must be from {say(self.low)} to {say(self.high)}")
+            raise ValueError(f"{self.name} is {checks.brief(raw['text'])}; it must be from {say(self.low)} to "
+                             f"{say(self.high)}")
         return value
 
     def write(self, value) -> dict:
@@ -290,7 +275,9 @@ class ModelChoice:
         if raw["choice"] == "own":
             return _own(raw.get("config", ""), "config.json", models.from_config)
         if raw["choice"] == "count" and self.counts:
-            return checks.whole("parameters", _count(raw.get("count") or "70e9"), most=10**15)
+            if not raw.get("count", "").strip():
+                raise ValueError("Write a number of parameters, such as 70e9.")
+            return checks.whole("parameters", units.parse_count(raw["count"]), most=10**15)
         return models.get(raw["choice"]).name
 
     def write(self, value) -> dict:

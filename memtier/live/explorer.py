@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from memtier.drawing import Figure
 from memtier.live.controls import QUANTITIES, Choice, Slider
 from memtier.live.live import Buttons, Fields, Group, Live, Slot
-from memtier.live.text import paragraphs, plain
+from memtier.live.text import number, paragraphs, plain
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Prediction:
             return f"You guessed: {self.options[guess]}. {right} {lesson}"
         say = QUANTITIES[self.unit].say
         ratio = max(guess, truth) / min(guess, truth)
-        far = "that is close" if ratio < 1.25 else f"{ratio:,.3g} times {'less' if truth < guess else 'more'}"
+        far = "that is close" if ratio < 1.25 else f"{number(ratio)} times {'less' if truth < guess else 'more'}"
         return f"You guessed {say(guess)}. It is **{say(truth)}**: {far}. {lesson}"
 
 

@@ -11,10 +11,14 @@ from html import escape
 import ipywidgets as widgets
 
 from memtier.live.controls import Part
-from memtier.live.live import Buttons, Fields, Group, Live, Slot
+from memtier.live.live import STALE, Buttons, Fields, Group, Live, Slot
 
 _WIDE = widgets.Layout(width="auto", max_width="44em")
 _LABELLED = {"description_width": "initial"}
+CLASS = "memtier-live"
+# No trait wraps the text beside a box that can be ticked; Jupyter cuts it off.
+_WRAPPED = (f"<style>.{CLASS} .widget-checkbox label, .{CLASS} .widget-checkbox label span "
+            "{white-space:normal; overflow:visible; height:auto; line-height:1.4}</style>")
 
 
 @dataclass(frozen=True)
@@ -43,12 +47,14 @@ class Front:
         self.groups: dict[str, widgets.VBox] = {}
         self.buttons: dict[str, widgets.Button] = {}
         self.problem = widgets.HTML()
+        self.stale = widgets.HTML()
         self.choosers: dict[str, widgets.FileUpload] = {}
         self._last: dict[str, str] = {}
         self._filling = False
-        heading = widgets.HTML(f"<strong>{escape(live.title)}</strong>")
+        heading = widgets.HTML(f"{_WRAPPED}<strong>{escape(live.title)}</strong>")
         blocks = [self._block(block) for block in live.blocks()]
         self.widget = widgets.VBox([heading, *blocks, self.problem], layout=_WIDE)
+        self.widget.add_class(CLASS)
         self._take(live.respond({}))
 
     def widget_view(self) -> dict:
@@ -62,13 +68,15 @@ class Front:
                for name, parts in self.inputs.items()}
         try:
             self._take(self.live.respond({"do": do, "values": raw, "state": self.state}), pressed=bool(do))
-        except ValueError as error:
-            self.problem.value = _sentence(str(error))
+        except Exception as error:  # whatever it is, the notebook goes on
+            self._mark(True)
+            self.problem.value = _sentence(self.live.problem(error))
 
     def _take(self, reply: Mapping, pressed: bool = False) -> None:
         invalid = reply.get("invalid", {})
         for name, error in self.errors.items():
             error.value = _sentence(invalid.get(name, ""))
+        self._mark(bool(invalid))
         if invalid:
             return
         self.problem.value = ""
@@ -89,10 +97,14 @@ class Front:
         for group, hidden in reply["hidden"].items():
             self.groups[group].layout.display = "none" if hidden else None
 
+    def _mark(self, stale: bool) -> None:
+        """Say whether what is shown is no longer what stands in the controls."""
+        self.stale.value = f"<em>{STALE}</em>" if stale and "view" in self.slots else ""
+
     def _block(self, block):
         if isinstance(block, Slot):
-            self.slots[block.name] = widgets.HTML(layout=_WIDE)
-            return self.slots[block.name]
+            self.slots[block.name] = slot = widgets.HTML(layout=_WIDE)
+            return widgets.VBox([self.stale, slot]) if block.name == "say" else slot
         if isinstance(block, Group):
             self.groups[block.name] = widgets.VBox([self._block(each) for each in block.blocks])
             return self.groups[block.name]
@@ -170,6 +182,11 @@ def _sentence(text: str) -> str:
     return f'<span role="alert" style="color:var(--jp-error-color1,#b3261e)">{escape(text)}</span>' if text else ""
 
 
+def _tick(text: str) -> widgets.Checkbox:
+    """A box to tick whose text is as wide as it needs to be."""
+    return widgets.Checkbox(description=text, indent=False, style=_LABELLED, layout=widgets.Layout(width="auto"))
+
+
 def _made(part: Part) -> _Input:
     """The widget of a part."""
     if part.kind == "range":
@@ -183,17 +200,17 @@ def _made(part: Part) -> _Input:
                    tooltip=part.label, layout=widgets.Layout(width="11em" if beside else "auto"))
         return _Input(box, lambda: box.value, lambda value: setattr(box, "value", value), (box,))
     if part.kind == "tick":
-        tick = widgets.Checkbox(description=part.label, indent=False)
+        tick = _tick(part.label)
         return _Input(tick, lambda: tick.value, lambda value: setattr(tick, "value", value), (tick,))
     options = [(text, key) for key, text in part.options]
     if part.kind == "boxes":
-        ticks = {key: widgets.Checkbox(description=text, indent=False) for text, key in options}
+        ticks = {key: _tick(text) for text, key in options}
 
         def tick_all(chosen):
             for key, tick in ticks.items():
                 tick.value = key in chosen
 
-        box = widgets.VBox([widgets.Label(part.label), *ticks.values()])
+        box = widgets.VBox([widgets.Label(part.label), *ticks.values()], layout=widgets.Layout(width="auto"))
         return _Input(box, lambda: [key for key, tick in ticks.items() if tick.value], tick_all, tuple(ticks.values()))
     short = part.kind == "radio" and all(len(text) <= 12 for text, _ in options)
     kind = widgets.Dropdown if part.kind == "list" else widgets.ToggleButtons if short else widgets.RadioButtons

@@ -10,6 +10,8 @@ A live thing is a list of blocks, and `respond(ask) → reply`, plain JSON both 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+STALE = "Shown for the last valid values."  # beside an answer that is older than what stands in the controls
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -63,6 +65,13 @@ class Live:
             except ValueError as error:
                 invalid[control.name] = str(error)
         return values, invalid
+
+    @staticmethod
+    def problem(error: Exception) -> str:
+        """What a reader is told when an answer fails: a sentence, never a traceback, and the front goes on."""
+        if isinstance(error, ValueError):
+            return str(error)
+        return f"memtier could not work this out ({type(error).__name__}: {error})."
 
     def _repr_html_(self) -> str:
         from memtier.live import page  # page needs Live; at the top the import would be circular

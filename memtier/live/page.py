@@ -2,8 +2,8 @@
 
 book/assets/js/live.js brings it to life; without JavaScript the drawn frames and their tables stand. The script knows
 only the data attributes: data-live (the name), data-control, data-part, data-when, data-into, data-error, data-slot,
-data-group, data-do, data-shows, data-frame, data-fill, data-problem, data-boot, data-status, and the texts that
-data-boot carries.
+data-group, data-do, data-shows, data-frame, data-fill, data-note, data-problem, data-boot, data-status, and the texts
+that data-boot carries.
 A build that knows how much the reader will download writes it into the element marked data-live-size.
 """
 
@@ -11,7 +11,7 @@ import json
 from html import escape
 
 from memtier.live.controls import Part
-from memtier.live.live import Buttons, Fields, Group, Live, Slot
+from memtier.live.live import STALE, Buttons, Fields, Group, Live, Slot
 
 SIZE = "about 7 MB"  # what a page without a build says; the build writes the measured size in its place
 
@@ -58,7 +58,10 @@ def _blocks(blocks, reply: dict) -> str:
 
 def _block(block, reply: dict) -> str:
     if isinstance(block, Slot):
-        return f'<div class="mt-{block.name}" data-slot="{block.name}">{reply["slots"].get(block.name, "")}</div>'
+        note = f'<p class="mt-note" data-note hidden>{STALE}</p>'
+        note = note if block.name == "say" and "view" in reply["slots"] else ""
+        shown = reply["slots"].get(block.name, "")
+        return f'{note}<div class="mt-{block.name}" data-slot="{block.name}">{shown}</div>'
     if isinstance(block, Group):
         hidden = " hidden" if reply["hidden"].get(block.name) else ""
         inside = _blocks(block.blocks, reply)

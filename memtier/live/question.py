@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from memtier.live.controls import Choice, NumberBox, Several
 from memtier.live.live import Buttons, Fields, Live, Slot
-from memtier.live.text import paragraphs, plain
+from memtier.live.text import number, paragraphs, plain
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Question(Live):
             with_unit = {"bytes": " (with its unit, such as 1.12 TB)",
                          "binary bytes": " (with its unit, such as 1.12 GiB)",
                          "bytes/s": " (with its unit, such as 63 GB/s)", "s": " (with its unit, such as 42 ms)",
-                         "share": " (such as 25 %)"}.get(self.unit, "")
+                         "share": " (such as 25 % or 0.25)"}.get(self.unit, "")
             return NumberBox("answer", "Your answer" + with_unit, self.unit)
         if self.kind == "choice":
             return Choice("answer", "Your answer", self.options, open=True)
@@ -108,12 +108,15 @@ class Question(Live):
                     return f"You seem to have taken {names}, or the other way round: they are not the same size."
             if given < 10**6 <= truth:
                 return "A number without a unit is read as bytes; write the unit too, such as GB."
+        if self.unit == "share" and given <= 1 and self._same(given / 100, truth):
+            return "A number up to 1 is read as a fraction; write the sign too, such as 0.5 %."
         if given <= 0 or truth == 0:
-            return "The answer is not zero." if truth else "Your answer is too large."
-        ratio = given / truth
-        off = max(ratio, 1 / ratio)
-        far = f", by a factor of some {off:,.2g}" if off > 1.5 else ""
-        return f"Your answer is too {'large' if ratio > 1 else 'small'}{far}."
+            return "The answer is above zero." if truth else "Your answer is too large."
+        off = max(given, truth) / min(given, truth)
+        far = f", by a factor of some {number(off, 2)}" if off > 1.5 else ""
+        if off > 10**6:
+            far = ", by a factor of more than a million"
+        return f"Your answer is too {'large' if given > truth else 'small'}{far}."
 
     def blocks(self) -> tuple:
         buttons = [("Check", "check"), *([("Hint", "hint")] if self.hints else []),
@@ -122,7 +125,8 @@ class Question(Live):
                 Slot("solution"))
 
     def frames(self) -> tuple:
-        return (("The worked solution", "solution", ("solution",)),)
+        hints = (("Hints", "hints", ("hints",)),) if self.hints else ()
+        return *hints, ("The worked solution", "solution", ("solution",))
 
     def respond(self, ask: Mapping) -> dict:
         state, do = {"seed": 0, "hints": 0} | (ask.get("state") or {}), ask.get("do", "")
@@ -142,6 +146,8 @@ class Question(Live):
         elif do == "hint":
             state["hints"] = min(state["hints"] + 1, len(self.hints))
             said = self.say(self.hints[state["hints"] - 1], values)
+        elif do == "hints":  # all of them: a frame of the page, where nothing can be asked for one at a time
+            state["hints"] = len(self.hints)
         elif do == "solution":
             state["solved"] = True
             said = "The worked solution is below."

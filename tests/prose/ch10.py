@@ -79,7 +79,7 @@ QUOTED = {
     "20/759 = 2.64 %": lambda: f"20/759 = {percent(20 / recovery.interval(20, 4 * HOUR))}",
     "Together 5.27 %": lambda: "Together " + percent(recovery.goodput(
         interval=recovery.interval(20, 4 * HOUR), write_seconds=20, mtbf_seconds=4 * HOUR).lost),
-    "they are 5 % apart": lambda: f"they are {apart(0.01)} apart",
+    "the two intervals are 5 % apart": lambda: f"the two intervals are {apart(0.01)} apart",
     "they are 14 % apart": lambda: f"they are {apart(0.1)} apart",
     # the third example
     "= 1 day = 86,400 s": lambda: "= 1 day = {:,.0f} s".format(recovery.mtbf({"node": (1000, 1000 * DAY)})),
@@ -101,5 +101,6 @@ QUOTED = {
 
 GIVEN = (
     "of 30 minutes: 15 minutes", "419 × 15 min", "for 30 days", "stops the job for 20 s", "stops the job for 12 s",
+    "once in 1,000 days",
     "with a save of 49 s", "a save of 49 s", "49 seconds",
 )

@@ -11,9 +11,11 @@ const python = {
   started: false,
   waiting: new Map(),
   serial: 0,
+  asker: null, // the Live that announces what becomes of Python: one of them, though all of them show it
 
-  // name: what the reader is about to use; a first answer thrown away spares the wait for what is loaded but once.
-  boot(name) {
+  // live: what the reader is about to use; a first answer thrown away spares the wait for what is loaded but once.
+  boot(live) {
+    this.asker = live;
     if (this.worker) return;
     this.show("starting");
     this.worker = new Worker(WORKER, { type: "module" });
@@ -32,7 +34,7 @@ const python = {
       else call.resolve(JSON.parse(data.reply));
     };
     this.worker.onerror = () => this.stop("failed");
-    this.worker.postMessage({ id: 0, ask: JSON.stringify({ name }) });
+    this.worker.postMessage({ id: 0, ask: JSON.stringify({ name: live.name }) });
   },
 
   stop(why) {
@@ -47,8 +49,8 @@ const python = {
     this.show(why);
   },
 
-  call(ask) {
-    this.boot(ask.name);
+  call(ask, live) {
+    this.boot(live);
     return new Promise((resolve, reject) => {
       const id = ++this.serial;
       const call = { resolve, reject };
@@ -65,6 +67,7 @@ const python = {
       line.querySelector("[data-words]").textContent = line.dataset[state];
       line.querySelector("[data-retry]").hidden = state === "starting" || state === "ready";
     }
+    this.asker?.announce(this.asker.root.querySelector("[data-words]").textContent);
   },
 };
 
@@ -73,19 +76,21 @@ class Live {
 
   constructor(root) {
     this.root = root;
+    this.name = root.dataset.live;
     root.dataset.on = "";
     this.state = JSON.parse(root.dataset.state);
     this.busy = false;
     this.todo = []; // buttons pressed while a call was in flight; changes need no list, the latest value wins
     this.changed = false;
     this.last = {}; // of each control, the part that was touched last
+    this.used = null; // the input or button that was used last
     this.link();
     root.addEventListener("input", (event) => this.input(event));
     root.addEventListener("change", (event) => this.change(event));
     root.addEventListener("click", (event) => this.click(event));
     root.addEventListener("submit", (event) => event.preventDefault());
     // Python starts before the first click. A finger that only scrolls past does not set off a download.
-    const boot = () => python.boot(root.dataset.live);
+    const boot = () => python.boot(this);
     root.addEventListener("focusin", (event) => event.target.matches("[data-part]") && boot());
     root.addEventListener("pointerenter", (event) => {
       if (event.pointerType === "mouse" && !navigator.connection?.saveData) boot();
@@ -151,6 +156,7 @@ class Live {
   touched(part) {
     const control = part.closest("[data-control]");
     this.last[control.dataset.control] = part.dataset.part;
+    this.used = part;
     this.fold(control);
     return control;
   }
@@ -177,12 +183,14 @@ class Live {
 
   click({ target }) {
     if (target.closest("[data-retry]")) {
+      this.focus(); // the button is about to vanish
       python.stop("starting");
       return this.ask();
     }
     if (target.dataset.into) target.value = ""; // so that the same file, edited, counts as a change
     const button = target.closest("[data-do]");
     if (!button) return;
+    this.used = button;
     if (!button.matches("[data-shows]")) return this.ask(button.dataset.do);
     const frame = this.root.querySelector(`[data-frame="${button.dataset.do}"]`);
     // A drawn frame answers at once, and Python draws it again where there is more to say (a guess, a reader's file).
@@ -190,9 +198,10 @@ class Live {
     for (const drawn of frame.querySelectorAll("[data-fill]")) this.put(drawn.dataset.fill, drawn.innerHTML);
     this.invalid({});
     this.problem("");
-    this.announce(frame.dataset.say);
+    this.stale(false);
     if (python.started || this.busy) this.ask();
-    else python.boot(this.root.dataset.live);
+    else python.boot(this);
+    this.announce(frame.dataset.say);
   }
 
   // Never more than one call in flight: what changes meanwhile goes out together when the answer is in.
@@ -206,13 +215,16 @@ class Live {
       while (this.todo.length || this.changed) {
         const next = this.todo.shift() ?? "";
         this.changed = false;
-        const ask = { name: this.root.dataset.live, do: next, values: this.values(), state: this.state };
-        this.show(await python.call(ask), next);
+        const ask = { name: this.name, do: next, values: this.values(), state: this.state };
+        this.show(await python.call(ask, this), next);
       }
     } catch (error) {
       this.todo = [];
       this.changed = false;
-      if (error) this.problem(error.message);
+      if (error) {
+        this.problem(error.message);
+        this.announce(error.message);
+      }
     }
     this.busy = false;
     this.root.removeAttribute("aria-busy");
@@ -220,6 +232,7 @@ class Live {
 
   show(reply, what) {
     this.invalid(reply.invalid ?? {});
+    this.stale(Boolean(reply.invalid || reply.error));
     if (reply.invalid) return this.announce(Object.values(reply.invalid).join(" "));
     this.problem(reply.error ?? "");
     if (reply.error) return this.announce(reply.error);
@@ -254,6 +267,21 @@ class Live {
         part.setAttribute("aria-invalid", String(Boolean(sentence)));
       }
     }
+  }
+
+  // Marks what is shown as older than what stands in the controls.
+  stale(stale) {
+    this.root.toggleAttribute("data-stale", stale);
+    const note = this.root.querySelector("[data-note]");
+    if (note) note.hidden = !stale;
+  }
+
+  // Puts the focus back where the reader was, or else on the whole.
+  focus() {
+    this.used?.focus();
+    if (this.used && document.activeElement === this.used) return;
+    this.root.tabIndex = -1;
+    this.root.focus();
   }
 
   problem(sentence) {

@@ -7,6 +7,7 @@ from memtier.drawing import Axis
 from memtier.inventory import Inventory
 from memtier.live.controls import Choice, ModelChoice, Slider
 from memtier.live.explorer import Explorer, Prediction, View
+from memtier.live.text import beyond, number
 
 EIGHT = "llama-3.1-8b"
 ATTENTION = {"sdpa": "fused (SDPA)", "sdpa-masked": "fused, with padding", "eager": "written out (eager)"}
@@ -98,7 +99,7 @@ def _saved(sequence, attention, recompute, model, batch, loss, dtype, gpu, guess
                         guess=guess and (guess, f"your guess: {units.format_bytes(guess)}"))
     rest = ("Counted as torch 2.13.0 keeps them on a CPU. Weights, gradients and optimizer state need room in the GPU "
             "as well.")
-    return View(bars, say, " ".join(filter(None, (only, most, whole, rest))))
+    return View(bars, say, " ".join(filter(None, (only, most, beyond(sequence, model.positions), whole, rest))))
 
 
 def _percent(share: float) -> str:
@@ -110,7 +111,7 @@ def _again(flops: int) -> str:
         return "No matrix product is computed a second time."
     size, unit = next(((size, unit) for size, unit in ((1e15, "PFLOP"), (1e12, "TFLOP")) if flops >= size),
                       (1e9, "GFLOP"))
-    return f"The backward pass computes {flops / size:,.3g} {unit} a second time."
+    return f"The backward pass computes {number(flops / size)} {unit} a second time."
 
 
 def _full(values) -> Inventory:
@@ -196,9 +197,9 @@ def _sequence(sequence, recompute, batch, model, gpu, guess=None) -> View:
         Axis("bytes kept", min(*values, limit) / 1.5, max(*values, limit) * 1.5, _size, drawing.BYTE_TICKS),
         "Twice the sequence", say,
         points=[(f"{top:,}", top, two), (f"{sequence:,}", sequence, one)],
-        guess=guess and (top, one * guess, f"your guess: {guess:.3g} times"),
+        guess=guess and (top, one * guess, f"your guess: {number(guess)} times"),
         limit=(limit, f"{units.format_bytes(limit)} of HBM"))
-    return View(drawn, say, f"The dots are on the curve of {name}. {most}".strip())
+    return View(drawn, say, f"The dots are on the curve of {name}. {most or beyond(top, model.positions)}".strip())
 
 
 def _grown(values) -> float:

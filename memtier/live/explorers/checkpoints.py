@@ -5,6 +5,7 @@ from memtier.checkpoints import Stage
 from memtier.drawing import Axis
 from memtier.live.controls import Choice, ModelChoice, Slider
 from memtier.live.explorer import Explorer, Prediction, View
+from memtier.live.text import percent, several
 
 SEVENTY = 70_000_000_000  # parameters; the round number of the course's tables
 PER_NODE = 8  # GPUs, each with its own way into the node's memory
@@ -41,13 +42,16 @@ def _drain(guess=None, **values) -> View:
     behind = _unsafe(run, hours)
     missing = "it has them all"
     if behind:
-        missing = f"{behind:,} newer ones, {units.format_bytes(behind * nbytes)}, are not there yet"
+        missing = (f"{several(behind, 'newer one')}, {units.format_bytes(behind * nbytes)}, "
+                   f"{'is' if behind == 1 else 'are'} not there yet")
     stalled = run.stalled / hours
     takes = {name: spans[0].end - spans[0].start for name, spans in run.written.items() if spans}
     shared = f"{time(takes[SHARED])} each" if SHARED in takes else "none begun"
-    say = (f"In {time(hours)} the job saved {len(run.saves):,} times {units.format_bytes(nbytes)} and waited "
-           f"{100 * stalled:.2g} % of its time. {SHARED.capitalize()}, {shared}, finished {finished:,}; "
-           f"{missing}. Lose every node now, and "
+    waited = f"{percent(stalled, 2)} of its time" if stalled <= 1 else "more time than there is"
+    size, saves = units.format_bytes(nbytes), len(run.saves)
+    saved = f"{size} once" if saves == 1 else f"{saves:,} times {size}"
+    say = (f"In {time(hours)} the job saved {saved} and waited {waited}. {SHARED.capitalize()}, {shared}, "
+           f"finished {finished:,}; {missing}. Lose every node now, and "
            f"{time(run.at_risk(SHARED, hours))} of work are gone; lose none of their drives, and it is "
            f"{time(run.at_risk(LOCAL, hours))}.")
     window = min(hours, SHOWN * interval + max(takes.values()))
@@ -60,7 +64,8 @@ def _drain(guess=None, **values) -> View:
     most = max(2, *(_unsafe(run, at) for at in times))
     curve = drawing.lines(
         [("not in shared storage", [(at, _unsafe(run, at) * nbytes) for at in times])],
-        Axis("time", 0, hours, time, log=False), Axis("bytes", 0, most * nbytes * 1.1, units.format_bytes, log=False),
+        Axis("time", 0, hours, time, drawing.time_ticks(hours), log=False),
+        Axis("bytes", 0, most * nbytes * 1.1, units.format_bytes, log=False),
         "What shared storage does not have yet", say,
         points=[("now", hours, behind * nbytes)],
         guess=guess and (hours, min(guess, most * nbytes * 1.1), f"your guess: {units.format_bytes(guess)}"),
@@ -73,7 +78,8 @@ def _note(run, values) -> str:
         return ("The job waits until the local drives have the whole version. Asynchronous saving lets it wait for the "
                 "copy into CPU memory alone.")
     if any(run.skipped.values()):
-        return (f"{SHARED.capitalize()} passed over {run.skipped[SHARED]:,} older versions for newer ones: its queue "
+        skipped = several(run.skipped[SHARED], "older version")
+        return (f"{SHARED.capitalize()} passed over {skipped} for newer ones: its queue "
                 "stays short, and what it has is hardly ever older than two of its writes and an interval.")
     return (f"The job waits for the copy into CPU memory ({LINK.title}, {PER_NODE} GPUs a node); everything below goes "
             "on behind it.")

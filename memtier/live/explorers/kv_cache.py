@@ -7,6 +7,7 @@ from memtier.drawing import BYTE_TICKS, TIME_TICKS, Axis
 from memtier.kv_cache import Place
 from memtier.live.controls import Choice, ModelChoice, Slider, Toggle
 from memtier.live.explorer import Explorer, Prediction, View
+from memtier.live.text import beyond
 
 EIGHT, SEVENTY = "llama-3.1-8b", "llama-3.1-70b"
 CONTEXTS = tuple(1024 * each for each in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024))
@@ -81,7 +82,7 @@ def _users(context, users, model, dtype, weights_dtype, gpus, gpu, headroom, gue
     whose = "a node of eight H100" if nodes == 1 else f"{nodes} nodes of eight H100 each"
     return View((bar, curve, homes), say,
                 f"{_size(each)} a user. {100 * headroom:.0f} % of the HBM is kept free for activations and workspace; "
-                f"memory and drives are those of {whose}.")
+                f"memory and drives are those of {whose}. {beyond(context, models.resolve(model).positions)}".rstrip())
 
 
 def _passing(values) -> int:
@@ -188,7 +189,8 @@ def _fetch(tokens, source, gpus, efficiency, model, dtype, links, attention, gue
         Axis("time", min(ends) / 2, max(ends) * 2, time, TIME_TICKS), "Shorter and longer prefixes",
         f"Time against the length of the prefix, fetched and computed again. {say}",
         points=[("fetched", tokens, fetched[source])], height=220)
-    return View((dots, across), say, _fetch_note(length, links, attention, model, gpus))
+    note = f"{_fetch_note(length, links, attention, model, gpus)} {beyond(tokens, models.resolve(model).positions)}"
+    return View((dots, across), say, note.rstrip())
 
 
 def _fetch_note(length: int | None, links: int, attention: bool, model, gpus: int) -> str:

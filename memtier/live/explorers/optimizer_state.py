@@ -6,6 +6,7 @@ from memtier import drawing, models, optimizer_state, recipes, tiers, units
 from memtier.drawing import Axis
 from memtier.live.controls import Choice, ModelChoice, Slider, Toggle
 from memtier.live.explorer import Explorer, Prediction, View
+from memtier.live.text import number, several
 
 GPUS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192, 16384)
 SWEEP = tuple(2**n for n in range(15))  # GPUs at which the curves are drawn
@@ -19,7 +20,7 @@ def _size(nbytes: float) -> str:
 
 
 def _titled(model) -> str:
-    return model.name if isinstance(model, models.Model) else f"{units.format_count(model)} parameters"
+    return model.name if isinstance(model, models.Model) else several(units.format_count(model), "parameter")
 
 
 @cache
@@ -51,7 +52,7 @@ def _per_gpu(model, stage, gpus, layer, recipe, gpu, rows, guess=None) -> View:
     on, memory = f"on {gpus:,} GPU{'s' if gpus > 1 else ''}", units.format_bytes(limit)
     whose = "the fullest GPU" if real and gpus > 1 else "each GPU" if gpus > 1 else "it"
     fits = (f"which fits into {memory} of HBM" if held.total <= limit
-            else f"{held.total / limit:,.3g} times its {memory} of HBM")
+            else f"{number(held.total / limit)} times its {memory} of HBM")
     say = (f"{_titled(model)}, ZeRO-{stage} {on}: {_size(held.total)} of state on {whose}"
            f"{' while a layer runs' if gathered else ''}, {fits}; {_needed(model, recipe, stage, limit, gathered)}.")
     bar = drawing.bars([(f"ZeRO-{stage} {on}", held)], f"State on {whose}", say, limit=(limit, f"{memory} of HBM"),

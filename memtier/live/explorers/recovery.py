@@ -4,6 +4,7 @@ from memtier import drawing, evidence, recovery, units
 from memtier.drawing import Axis
 from memtier.live.controls import Choice, Slider
 from memtier.live.explorer import Explorer, Prediction, View
+from memtier.live.text import percent, several
 
 DAY, YEAR = 86400, 365 * 86400
 LLAMA3 = {name: evidence.get(f"run.llama3-405b.{name}").quantity for name in ("gpus", "observed", "unexpected")}
@@ -26,8 +27,8 @@ TICKS = ((10, "10 s"), (60, "1 min"), (600, "10 min"), (3600, "1 h"), (DAY, "1 d
          (100 * DAY, "100 days"), (1000 * DAY, "1,000 days"))
 
 
-def _share(share: float) -> str:
-    return f"{100 * share:.3g} %"
+def _of_the_time(share: float) -> str:
+    return f"{percent(share)} of the time" if share <= 1 else "more time than there is"
 
 
 def _interval(interval, write, mtbf, restart, lag, method, guess=None) -> View:
@@ -37,9 +38,10 @@ def _interval(interval, write, mtbf, restart, lag, method, guess=None) -> View:
 
     best, here = recovery.interval(write, mtbf, "young" if method == "first-order" else "daly"), at(interval)
     at_best = at(best)
-    losses = ", ".join(f"{name} {_share(part)}" for name, part in here.losses.items() if part)
-    say = (f"Saving every {time(interval)} loses {_share(min(1, here.lost))} of the time ({losses}). The best interval "
-           f"is {time(best)}, which loses {_share(min(1, at_best.lost))}.")
+    losses = ", ".join(f"{name} {percent(part)}" for name, part in here.losses.items() if part)
+    least = percent(at_best.lost) if at_best.lost <= 1 else "more than there is as well"
+    say = (f"Saving every {time(interval)} loses {_of_the_time(here.lost)}{f' ({losses})' if here.lost <= 1 else ''}. "
+           f"The best interval is {time(best)}, which loses {least}.")
     swept = [(seconds, at(seconds)) for seconds in SWEEP]
     curves = [("all losses", [(seconds, point.lost) for seconds, point in swept])]
     curves += [(name, [(seconds, point.losses[name]) for seconds, point in swept]) for name in here.losses
@@ -49,14 +51,14 @@ def _interval(interval, write, mtbf, restart, lag, method, guess=None) -> View:
     figure = drawing.lines(
         curves, Axis("work between two saves", SWEEP[0], SWEEP[-1], time,
                      tuple((seconds, time(seconds)) for seconds in (10, 60, 600, 3600, 4 * 3600))),
-        Axis("share of the time lost", low, 2, _share, tuple(
-            (share, _share(share)) for share in (0.0001, 0.001, 0.01, 0.1, 1) if share >= low)),
+        Axis("share of the time lost", low, 2, percent, tuple(
+            (share, percent(share)) for share in (0.0001, 0.001, 0.01, 0.1, 1) if share >= low)),
         "What an interval costs", say, points=[("best", min(max(best, SWEEP[0]), SWEEP[-1]), at_best.lost),
                                                ("yours", interval, min(2, here.lost))],
         strong="all losses",
         guess=guess and (min(max(guess, SWEEP[0]), SWEEP[-1]), min(2, at(guess).lost), f"your guess: {time(guess)}"))
     share = drawing.bars([("all time", {"progress": max(0.0, 1 - min(1, here.lost)), **here.losses})],
-                         "Where the time goes", say, say=_share)
+                         "Where the time goes", say, say=percent)
     return View((figure, share), say, _interval_note(write, mtbf, here))
 
 
@@ -91,8 +93,8 @@ interval = Explorer(
         "five minutes, every 30 min": {},
         "49 s, every 30 min": {"write": 49},
         "49 s, every 10 min": {"write": 49, "interval": 600},
-        "49 s, at the best": {"write": 49, "interval": recovery.interval(49, MTBF)},
-        "half a second, at the best": {"write": 0.51, "interval": recovery.interval(0.51, MTBF)},
+        "49 s, at the best": {"write": 49, "interval": _said(recovery.interval(49, MTBF))},
+        "half a second, at the best": {"write": 0.51, "interval": _said(recovery.interval(0.51, MTBF))},
         "49 s, and ten minutes of restart": {"write": 49, "restart": 600},
     },
     predict=Prediction(
@@ -111,23 +113,25 @@ def _failures(gpus, one, interval, days, restart, guess=None) -> View:
     run = days * DAY
     failures = recovery.failures_expected(run, mtbf)
     lost = recovery.lost_work(interval, mtbf, run, restart=restart)
-    hours = f"{units.format_count(lost / 3600)} h of {run / 3600:,.0f}" if lost >= 3600 else f"{time(lost)} of {run / 3600:,.0f} h"
-    say = (f"{gpus:,} GPUs, each failing once in {time(one)} ({one / YEAR:.2g} years): something fails every "
-           f"{time(mtbf)}, on average {units.format_count(failures)} times in {days:g} days. With a save every "
-           f"{time(interval)} that costs {hours}, {_share(lost / run)}{', more than there is' if lost > run else ''}.")
+    cost = time(lost) if lost < 3600 else f"{units.format_count(lost / 3600)} h"
+    years, often = several(f"{one / YEAR:.2g}", "year"), several(units.format_count(failures), "time")
+    say = (f"{gpus:,} GPUs, each failing once in {time(one)} ({years}): something fails every {time(mtbf)}, on average "
+           f"{often} in {several(days, 'day')}. With a save every {time(interval)} that costs {cost} of "
+           f"{run / 3600:,.0f} h, {percent(lost / run) if lost <= run else 'more than there is'}.")
     curve = [(count, recovery.mtbf({"GPU": (count, one)})) for count in GPUS]
     low, high = min(60, curve[-1][1] / 2, interval / 2), max(curve[0][1], DAY) * 2
     figure = drawing.lines(
         [("the job", curve)],
-        Axis("GPUs", GPUS[0], GPUS[-1], lambda n: f"{n:,.0f}", tuple((n, f"{n:,}") for n in (8, 64, 512, 4096, 32768))),
-        Axis("time between failures", low, high, time, tuple(tick for tick in TICKS if low <= tick[0] <= high)),
+        Axis("GPUs", 1, GPUS[-1], lambda n: f"{n:,.0f}", tuple((n, f"{n:,}") for n in (1, 8, 64, 512, 4096, 32768))),
+        Axis("time between failures", low, high, time, tuple(
+            tick for tick in TICKS if low <= tick[0] <= high and not 0.4 < tick[0] / interval < 2.5)),
         "More GPUs, more failures", say, points=[("here", gpus, mtbf)], limit=(interval, "one interval"),
         guess=guess and (gpus, min(max(run / guess, low), high), f"your guess: every {time(run / guess)}"), height=240)
     parts = {"lost work": failures * interval / 2, "restart": failures * restart}
     parts = {name: seconds for name, seconds in parts.items() if seconds}
     if lost <= run:
         parts = {"progress": run - lost, **parts}
-    share = drawing.bars([(f"{days:g} days", parts)], "What failures cost", say, say=time)
+    share = drawing.bars([(several(days, "day"), parts)], "What failures cost", say, say=time)
     return View((figure, share), say, "On average half an interval is lost to a failure, not the whole: it can strike "
                                       "anywhere in it.")
 

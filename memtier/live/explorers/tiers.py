@@ -4,6 +4,7 @@ from memtier import drawing, own_ladder, tiers, units
 from memtier.drawing import BYTE_TICKS, RATE_TICKS, TIME_TICKS, Axis
 from memtier.live.controls import Choice, FileChoice, Slider
 from memtier.live.explorer import Explorer, Prediction, View
+from memtier.live.text import number
 
 LINK = "pcie5-x16"  # the way that stands between the accelerator's tiers and the machine's
 SCALING = "s3-connection"  # the tier that many connections make faster
@@ -126,7 +127,7 @@ def _small_reads(request, in_flight, drive, own, guess=None) -> View:
     size, less = units.format_bytes(request, binary=True), tier.read / reached
     say = f"{size} at a time reaches " if in_flight == 1 else f"Reads of {size}, {in_flight:,} in flight, reach "
     say += f"{units.format_rate(reached)}, "
-    say += (f"{less:,.3g} times less than the drive's {best}; {needed:,} in flight are enough." if less > 1.005
+    say += (f"{number(less)} times less than the drive's {best}; {needed:,} in flight are enough." if less > 1.005
             else "all the drive has.")
     sizes = [512 * 2 ** (step / 2) for step in range(43)]
     curves = [(label, [(each, _reached(tier, each, depth)) for each in sizes])

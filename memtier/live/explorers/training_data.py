@@ -4,6 +4,7 @@ from memtier import drawing, evidence, models, tiers, training_data, units
 from memtier.drawing import RATE_TICKS, Axis
 from memtier.live.controls import Choice, ModelChoice, Slider
 from memtier.live.explorer import Explorer, Prediction, View
+from memtier.live.text import percent, several
 from memtier.training_data import Sample
 
 CONNECTION = tiers.get("s3-connection")
@@ -20,11 +21,6 @@ IMAGES_EACH = 2500  # images a second and GPU, the course's round figure
 def _whole_percent(share: float) -> str:
     """For an axis, with the course's space."""
     return f"{100 * share:.0f} %"
-
-
-def _percent(share: float) -> str:
-    """Three digits, with the course's space."""
-    return f"{100 * share:.3g} %"
 
 
 # What a run reads
@@ -48,10 +44,10 @@ def _demand(model, gpus, reached, ids, tokens, guess=None) -> View:
     model = models.resolve(model)
     each, speed = _id_bytes(model, ids), _tokens(model, gpus, reached)
     rate, images = speed * each, gpus * IMAGES_EACH * IMAGE.stored
-    name = model.name if isinstance(model, models.Model) else f"{units.format_count(model)} parameters"
+    name = model.name if isinstance(model, models.Model) else several(units.format_count(model), "parameter")
     on = f"{gpus:,} GPU{'s' if gpus > 1 else ''}"
     corpus = tokens * each
-    say = (f"{name} on {on}: {units.format_count(speed)} tokens a second, {units.format_rate(rate)} in all. "
+    say = (f"{name} on {on}: {several(units.format_count(speed), 'token')} a second, {units.format_rate(rate)} in all. "
            f"{units.format_count(tokens)} tokens are {units.format_bytes(corpus)} and last "
            f"{units.format_time(tokens / speed)}.")
     rows = [(f"this run: text for {on}", {"rate": rate}),
@@ -150,11 +146,11 @@ def _pipeline(sample, request, in_flight, cached, gpus, prepared, prefixes, driv
     here = training_data.pipeline(what, in_flight=in_flight, **asked)
     wanted, starving = units.format_rate(here.rate * what.stored), here.slowest
     want, get, them = ("s want", "get", "them") if gpus > 1 else (" wants", "gets", "it")
-    say = f"{gpus:,} GPU{want} {units.format_count(here.rate)} samples a second, {wanted}, and {get} "
+    say = f"{gpus:,} GPU{want} {several(units.format_count(here.rate), 'sample')} a second, {wanted}, and {get} "
     if here.stall > 0.0005:
-        say += f"{_percent(1 - here.stall)} of it. What starves {them}: {starving.name} ({starving.limit})."
+        say += f"{percent(1 - here.stall)} of it. What starves {them}: {starving.name} ({starving.limit})."
     else:
-        say += f"it. The busiest hop, {starving.name}, is at {_percent(starving.load)}."
+        say += f"it. The busiest hop, {starving.name}, is at {percent(starving.load)}."
     depth = _depth(what, here.rate, request, cached)
     say += f" By Little's law the store needs {depth:,} request{'s' if depth > 1 else ''} in flight."
     hops = drawing.dots([(hop.name, {"needed": hop.needed, "available": hop.available}) for hop in here.hops], FLOW,
@@ -169,7 +165,7 @@ def _pipeline(sample, request, in_flight, cached, gpus, prepared, prefixes, driv
 def _pipeline_note(here, request, in_flight, drives) -> str:
     fetched = here.hops[0].needed * (1 - here.stall)  # bytes a second from the store, and so into the cache
     note = (f"In flight: {units.format_bytes(in_flight * request)} of memory. "
-            f"{units.format_count(fetched / request)} requests a second; the store takes {GETS:,} a prefix.")
+            f"{several(units.format_count(fetched / request), 'request')} a second; the store takes {GETS:,} a prefix.")
     if fetched:
         lasts = drives * DRIVE.endurance / fetched
         note += (f" The cache writes {units.format_bytes(fetched * DAY)} a day; drives rated for "
@@ -226,18 +222,18 @@ SHARES = tuple(n / 50 for n in range(51))
 def _cache(share, policy, nbytes, epochs, guess=None) -> View:
     found = training_data.cache_hits(share, policy=policy)
     from_store = nbytes * (1 + (epochs - 1) * (1 - found))
-    say = (f"{_percent(share)} of the set cached ({units.format_bytes(share * nbytes)}), {POLICIES[policy]}: "
-           f"{_percent(found)} of the reads hit, from the second epoch on. In {epochs:,} "
-           f"epoch{'s' if epochs > 1 else ''} {units.format_bytes(nbytes * epochs)} are read, and the store sends "
+    say = (f"{percent(share)} of the set cached ({units.format_bytes(share * nbytes)}), {POLICIES[policy]}: "
+           f"{percent(found)} of the reads hit, from the second epoch on. In "
+           f"{several(epochs, 'epoch')} {units.format_bytes(nbytes * epochs)} are read, and the store sends "
            f"{units.format_bytes(from_store)} of them.")
     curves = [(words, [(at, training_data.cache_hits(at, policy=name)) for at in SHARES])
               for name, words in POLICIES.items()]
     drawn = drawing.lines(curves, Axis("part of the set that is cached", 0, 1, _whole_percent, **PERCENTS),
-                          Axis("reads that hit", 0, 1.05, _percent, **PERCENTS), "Reads that the cache answers", say,
+                          Axis("reads that hit", 0, 1.05, percent, **PERCENTS), "Reads that the cache answers", say,
                           points=[("here", share, found)],
-                          guess=guess and (share, guess, f"your guess: {_percent(guess)}"))
-    read = drawing.bars([(f"{epochs:,} epochs", {"from object storage": from_store,
-                                                 "from the cache": max(0.0, nbytes * epochs - from_store)})],
+                          guess=guess and (share, guess, f"your guess: {percent(guess)}"))
+    read = drawing.bars([(several(epochs, "epoch"), {"from object storage": from_store,
+                                                      "from the cache": max(0.0, nbytes * epochs - from_store)})],
                         "Where the bytes come from", say)
     return View((drawn, read), say, "Every epoch reads the whole set; the first finds the cache empty.")
 

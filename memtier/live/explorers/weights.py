@@ -5,6 +5,7 @@ from memtier.drawing import Axis
 from memtier.inventory import Inventory
 from memtier.live.controls import Choice, ModelChoice, Slider, Toggle
 from memtier.live.explorer import Explorer, Prediction, View
+from memtier.live.text import beyond, number, percent, several
 
 FORMATS = {name: f"{name}, {8 * each.bytes_each:.4g} bits a number" for name, each in weights.FORMATS.items()}
 COMPARED = ("fp32", "bf16", "fp8", "mxfp6", "nvfp4", "mxfp4", "int4")  # whose GPUs are drawn side by side
@@ -20,7 +21,7 @@ def _size(nbytes: float) -> str:
 
 
 def _titled(model) -> str:
-    return model.name if isinstance(model, models.Model) else f"{units.format_count(model)} parameters"
+    return model.name if isinstance(model, models.Model) else several(units.format_count(model), "parameter")
 
 
 def _several(count: int, title: str) -> str:
@@ -29,7 +30,7 @@ def _several(count: int, title: str) -> str:
 
 def _number(value: float) -> str:
     """Tokens a second: whole from 100 on, three digits below."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 100 else number(value)
 
 
 # What a format takes
@@ -65,7 +66,7 @@ def _precision(model, dtype, gpus, gpu, free, everything, guess=None) -> View:
     enough = "" if needed[dtype] == gpus else f"; {needed[dtype]:,} {'is' if needed[dtype] == 1 else 'are'} enough"
     say = f"{_titled(model)} in {dtype}: {_size(chosen.total)} of weights{less}. {fits}{enough}."
     rows = [(_marked(name, dtype), held[name]) for name in dict.fromkeys(("bf16", "fp8", "nvfp4", dtype))]
-    room_label = f"{gpus} × {memory}" + (f", {100 * free:.3g} % kept free" if free else "")
+    room_label = f"{gpus} × {memory}" + (f", {percent(free)} kept free" if free else "")
     # A line far beyond the bars would leave them too small to compare: then the sentence alone says that they fit.
     limit_line = (room, room_label) if room <= 4 * max(each.total for _, each in rows) else None
     bar = drawing.bars(rows, f"Weights of {_titled(model)}", say, limit=limit_line, say=_size,
@@ -88,7 +89,7 @@ def _precision_note(model, chosen: Inventory, dtype: str, everything: bool) -> s
         notes.append(f"In bf16 stay {', '.join(parts)}: {_size(chosen['kept in bf16'])}. The other matrices shrink "
                      f"{2 / each.bytes_each:.2f} times.")
     if chosen.get("scales", 0) > 0.001 * chosen.total:
-        notes.append(f"{_size(chosen['scales'])} are scales, {100 * chosen.share('scales'):.3g} % of the bytes.")
+        notes.append(f"{_size(chosen['scales'])} are scales, {percent(chosen.share('scales'))} of the bytes.")
     notes.append("Weights alone, divided evenly: KV cache and workspace come on top, and tensor parallelism usually "
                  "wants a power of two.")
     return " ".join(notes)
@@ -182,7 +183,7 @@ def _decode(batch, model, dtype, gpu, gpus, context, guess=None) -> View:
 def _decode_note(model, step, accelerator, gpus: int, context: int, dtype: str) -> str:
     ridge = tiers.ridge_point(accelerator.flops, accelerator.memory.read)
     intensity = tiers.intensity(step.flops, step.read.total)
-    notes = [f"Intensity: {intensity:.3g} FLOPs a byte; the ridge of an {accelerator.title} is at {ridge:.3g}."]
+    notes = [f"Intensity: {number(intensity)} FLOPs a byte; the ridge of an {accelerator.title} is at {number(ridge)}."]
     held = weights.inventory(model, dtype=dtype).total + step.read.get("KV cache", 0)
     room, what = gpus * accelerator.memory.capacity, "weights and KV cache" if "KV cache" in step.read else "weights"
     if held > room:
@@ -190,11 +191,13 @@ def _decode_note(model, step, accelerator, gpus: int, context: int, dtype: str) 
                      "a memory that had the room.")
     if context and not isinstance(model, models.Model):
         notes.append("A parameter count has no shapes, so its KV cache is left out: choose a model.")
-    elif not context:
+    elif context:
+        notes.append(beyond(context, model.positions))
+    else:
         notes.append("Without KV cache; give each sequence a context to add its own.")
     if isinstance(model, models.Model) and model.experts:
         notes.append("Experts that are read: as many as that many tokens reach, if each is as likely as another.")
-    return " ".join(notes)
+    return " ".join(filter(None, notes))
 
 
 def _shared(values) -> str:
