@@ -896,13 +896,15 @@ def _buildable(config: _Config, model: Model) -> None:
 def _load(path: str | os.PathLike) -> tuple[dict, str]:
     """A config.json, or the one in a folder, as a dict; and a name for it."""
     file = Path(path)
-    if file.is_dir():
-        file = file / "config.json"
     try:
+        if file.is_dir():
+            file = file / "config.json"
         text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path no system takes
         reason = getattr(error, "strerror", None) or "it is not text"
-        raise ValueError(f"config is {checks.brief(str(path))}; it must be a config.json that can be read: {reason}") from None
+        raise ValueError(
+            f"config is {checks.brief(str(path))}; it must be a config.json that can be read: {reason}"
+        ) from None
     called = file.resolve().parent.name if file.name == "config.json" else file.stem
     return checks.json_object("config", text, str(path)), called
 

@@ -165,7 +165,7 @@ def test_bad_arguments_give_one_sentence(arguments, capsys):
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
-    (["train", "--model", "70e9", "--limit", "80 Gb"], "argument --limit: a size is '80 Gb'; Gb means bits, write bytes"),
+    (["train", "--model", "70e9", "--limit", "80 Gb"], "argument --limit: a size is '80 Gb'; Gb means bits"),
     (["train", "--model", "70e9", "--limit", "1,92 GB"], "a size is '1,92 GB'; a comma only separates groups of three"),
     (["train", "--model", "70e9", "--limit", "1e-300"], "a size is '1e-300'; its number must be 0, or from 1e-30"),
     (["train", "--model", "70e9", "--limit", "1" * 400], "its number must be 0, or from 1e-30 to 1e+30"),

@@ -25,7 +25,8 @@ NONSENSE = ("", "-1", "0", "1e999", "nan", "inf", "a lot", "1" * 400, "9" * 400,
             "<b>", "{}", "[]", '{"model_type": 3}')
 
 # Exponents, shares of more than there is, and one of many.
-MISSAID = r"\de[+-]\d|\d{4,} % of|(?<![\d.,×–])1 (parameters|samples|tokens|days|years|times|GPUs|epochs|users|requests)\b"
+MISSAID = (r"\de[+-]\d|(?<![\d.])\d{4,} % of|"
+           r"(?<![\d.,×–] )(?<![\d.,×–])1 (parameters|samples|tokens|days|years|times|GPUs|epochs|users|requests)\b")
 
 every_explorer = pytest.mark.parametrize("explorer", EXPLORERS, ids=lambda explorer: explorer.name)
 
@@ -451,8 +452,8 @@ def test_while_a_slider_is_dragged_one_call_is_in_flight_and_the_last_value_wins
     assert counted["all"] < len(gpus.stops)
     box = root.locator("[data-control=gpus] [data-part=text]")
     assert slider.get_attribute("aria-valuetext") == box.input_value()
-    wait_for(tab, root, "root.querySelector('[data-status]').textContent")  # announced, once it has settled
-    assert root.locator("[data-status]").text_content() == root.locator(".mt-say").text_content()
+    said = "root.querySelector('[data-status]').textContent === root.querySelector('.mt-say').textContent"
+    wait_for(tab, root, said)  # announced, once it has settled
 
 
 def test_a_preset_pressed_while_python_starts_is_not_overwritten_by_an_older_answer(open_page, address, site):
@@ -480,10 +481,15 @@ def test_a_guess_a_wrong_value_and_a_readers_own_model_in_the_page(open_page, ad
     assert error.text_content() == "gpus is 0; it must be a whole number from 1 to 16384"
     assert box.get_attribute("aria-invalid") == "true"
     assert box.get_attribute("aria-describedby") == error.get_attribute("id")
+    note = root.locator("[data-note]")
+    assert note.is_visible()
+    assert float(root.locator(".mt-view").evaluate("view => getComputedStyle(view).opacity")) < 1
     box.fill("100")
     box.press("Enter")
     wait_for_say(tab, root, say(PER_GPU, gpus=100))
     assert error.is_hidden()
+    assert note.is_hidden()
+    assert root.locator(".mt-view").evaluate("view => getComputedStyle(view).opacity") == "1"
 
     good, bad = tmp_path / "config.json", tmp_path / "other.json"
     good.write_text(json.dumps(models.get("llama-3.2-1b").config))
@@ -511,7 +517,31 @@ def test_where_python_cannot_start_the_frames_stand_and_it_can_be_tried_again(op
     wait_for(tab, root, "root.querySelector('[data-boot]').dataset.state === 'failed'")
     assert root.locator("[data-words]").text_content().startswith("Python could not start")
     assert root.locator(".mt-say").text_content() == say(PER_GPU, **values)
+    wait_for(tab, root, "root.querySelector('[data-status]').textContent.startsWith('Python could not start')")
+    assert root.locator(".mt-frames > details").first.is_visible()
     tab.context.unroute(pattern)
     root.locator("[data-retry]").click()
     wait_for(tab, root, "root.querySelector('[data-boot]').dataset.state === 'ready'")
     assert root.locator("[data-retry]").is_hidden()
+    assert root.get_by_role("button", name=name, exact=True).evaluate("button => button === document.activeElement")
+    assert root.locator(".mt-frames > details").first.is_hidden()
+
+
+def test_where_python_cannot_start_hints_and_solution_can_still_be_read(open_page, address, site):
+    question = next(live.get(name) for name in live.names() if isinstance(live.get(name), live.Question))
+    tab, root = opened(open_page, address, site, question)
+    tab.context.route(re.compile("worker"), lambda route: route.fulfill(status=404))
+    root.get_by_role("button", name="Hint").click()
+    wait_for(tab, root, "root.querySelector('[data-boot]').dataset.state === 'failed'")
+    for label in ("Hints", "The worked solution"):
+        frame = root.locator(".mt-frames > details", has_text=label)
+        frame.locator("summary").click()
+        assert frame.locator("[data-fill]").is_visible()
+
+
+def test_where_the_script_does_not_load_the_frames_stand(open_page, address, site):
+    tab = open_page("about:blank").page
+    tab.context.route(re.compile(r"/live\.js"), lambda route: route.abort())
+    tab.goto(f"{address}/{page_with(site, PER_GPU.name)}")
+    root = tab.locator(f'[data-live="{PER_GPU.name}"]').first
+    assert root.locator(".mt-frames > details").first.is_visible()

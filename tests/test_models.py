@@ -338,15 +338,17 @@ LLAMA = {
     "num_key_value_heads": 2,
 }
 # What published files hold beside what transformers reads; those of the registry's models among them.
-EXTRAS = set(
-    """_attn_implementation_autoset _flash_attn_2_enabled _name_or_path _sliding_window_pattern attn_implementation
-    aux_loss_alpha auto_map bias cache_implementation ep_size freq_base hidden_dropout_prob max_sequence_length
-    model_max_length moe_layer_freq n_ctx norm_eps num_nextn_predict_layers original_max_position_embeddings
-    pad_vocab_size_multiple padded_vocab_size pretraining_tp rms_norm_epsilon rope_local_base_freq rope_scaling
-    rope_theta rotary_base rotary_emb_base rotary_emb_fraction rotary_percentage scoring_func seq_aux seq_length
-    sliding_window_pattern summary_type task_specific_params topk_method torch_dtype transformers_version
-    unsloth_fixed unsloth_version use_dynamic_ntk use_flash_attn use_logn_attn use_mrope use_parallel_residual""".split()
-)
+EXTRAS = {
+    "_attn_implementation_autoset", "_flash_attn_2_enabled", "_name_or_path", "_sliding_window_pattern",
+    "attn_implementation", "aux_loss_alpha", "auto_map", "bias", "cache_implementation", "ep_size", "freq_base",
+    "hidden_dropout_prob", "max_sequence_length", "model_max_length", "moe_layer_freq", "n_ctx", "norm_eps",
+    "num_nextn_predict_layers", "original_max_position_embeddings", "pad_vocab_size_multiple", "padded_vocab_size",
+    "pretraining_tp", "rms_norm_epsilon", "rope_local_base_freq", "rope_scaling", "rope_theta", "rotary_base",
+    "rotary_emb_base", "rotary_emb_fraction", "rotary_percentage", "scoring_func", "seq_aux", "seq_length",
+    "sliding_window_pattern", "summary_type", "task_specific_params", "topk_method", "torch_dtype",
+    "transformers_version", "unsloth_fixed", "unsloth_version", "use_dynamic_ntk", "use_flash_attn", "use_logn_attn",
+    "use_mrope", "use_parallel_residual",
+}  # fmt: skip
 MOE = LLAMA | {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
 
 
@@ -595,6 +597,8 @@ def test_an_unreadable_file_is_refused_in_one_sentence(tmp_path, content, messag
 def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"nowhere.json'; it must be a config.json that can be read: No such file"):
         models.from_config(tmp_path / "nowhere.json")
+    with pytest.raises(ValueError, match=r"config is 'x+\.\.\.x+\.json'; it must be .* read: File name too long"):
+        models.resolve("x" * 50_000 + ".json")
 
 
 @pytest.mark.parametrize("config", [3, None, [LLAMA], {"model_type": "llama", ("a",): 1}])
@@ -607,9 +611,8 @@ def test_resolve(tmp_path):
     model = models.get("llama-3.1-8b")
     assert models.resolve(model) is models.resolve("llama-3.1-8b") is model
     assert isinstance(models.resolve(70e9), int)
-    assert {models.resolve(count) for count in (70e9, 70 * 10**9, "70e9", "70B", " 70 b", "70000M", "70 billion", "70,000 million")} == {
-        70 * 10**9
-    }
+    written = (70e9, 70 * 10**9, "70e9", "70B", " 70 b", "70000M", "70 billion", "70,000 million")
+    assert {models.resolve(count) for count in written} == {70 * 10**9}
     assert models.resolve("8.03B") == 8_030_000_000
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     small = models.from_config(LLAMA)

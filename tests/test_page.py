@@ -249,6 +249,19 @@ def test_every_preset_shows_memtiers_answer(open_page, address, name):
     assert visit.complaints == []
 
 
+TOO_SMALL = """() => [...document.querySelectorAll("[data-live] :is(select, .mt-box, .mt-option, .mt-tick)")].filter(
+    (each) => each.getClientRects().length && (each.getBoundingClientRect().height < 24
+        || (each.matches("select, .mt-box") && parseFloat(getComputedStyle(each).fontSize) < 16))
+).map((each) => each.outerHTML.slice(0, 200))"""
+
+
+@every_live_page
+def test_what_a_finger_touches_is_large_enough_and_does_not_make_a_phone_zoom(open_page, address, name):
+    page = open_page(f"{address}/{name}", viewport=PHONE, has_touch=True).page
+    page.evaluate("document.querySelectorAll('[data-live] details').forEach((each) => { each.open = true; })")
+    assert page.evaluate(TOO_SMALL) == []
+
+
 def test_in_a_classroom_over_plain_http_explorers_answer(open_page, port):
     """A host name that is not localhost is no secure context: no service worker, no clipboard, no subtle crypto."""
     visit = open_live(open_page, f"http://{CLASSROOM}:{port}/{HOME}", viewport=PHONE, has_touch=True)

@@ -169,7 +169,7 @@ NONSENSE = ("-1", "-0.1", "0", "1e999", "nan", "inf", "a lot", "1" * 400, "9" * 
             "1,5", "15,5 %", "<b>", "{}")
 
 
-@of_unit(*QUANTITIES)
+@pytest.mark.parametrize("question", [each for each in QUESTIONS if each.kind == "numeric"], ids=lambda each: each.name)
 def test_nonsense_is_told_in_one_sentence_and_never_judged_with_more(question):
     unit = {"bytes": " GB", "binary bytes": " GiB", "bytes/s": " GB/s", "s": " s"}.get(question.unit, "")
     for text in (*NONSENSE, *(each + unit for each in NONSENSE)):
@@ -179,7 +179,7 @@ def test_nonsense_is_told_in_one_sentence_and_never_judged_with_more(question):
         told = reply["invalid"]["answer"] if "invalid" in reply else reply["say"]
         assert "\n" not in told
         assert len(told) < 300
-        assert not re.search(r"\de[+-]?\d", told.replace(text, "").replace("1e-30 to 1e+30", "").replace("70e9", "")), told
+        assert not re.search(r"\de[+-]?\d", reply.get("say", "")), told
         if "," in text or text[:3] in ("nan", "inf", "1e9", "-0."):
             assert "invalid" in reply, text
 

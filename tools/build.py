@@ -25,7 +25,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parents[1]
 SITE = ROOT / "_build" / "html"
 STAMP = ROOT / "_build" / "built-from"  # the fingerprint of what _build/html was built from
-INPUTS = ("_config.yml", "_toc.yml", "package-lock.json", "book", "exercises", "memtier", "tools")
+INPUTS = ("_config.yml", "_toc.yml", "package-lock.json", "pyproject.toml", "book", "exercises", "memtier", "tools")
 NOT_INPUTS = {"__pycache__", ".ipynb_checkpoints", ".DS_Store"}
 
 

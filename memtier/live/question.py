@@ -102,6 +102,8 @@ class Question(Live):
             missing, extra = len(frozenset(truth) - given), len(given - frozenset(truth))
             verbs = ["is" if count == 1 else "are" for count in (missing, extra)]
             return f"{missing} {verbs[0]} missing, {extra} {verbs[1]} too many."
+        if given <= 0 or truth == 0:
+            return "The answer is above zero." if truth else "Your answer is too large."
         if self.unit == "bytes":
             for power, names in enumerate(("KiB for KB", "MiB for MB", "GiB for GB", "TiB for TB"), start=1):
                 if any(self._same(given * factor, truth) for factor in (1.024**power, 1.024**-power)):
@@ -110,8 +112,6 @@ class Question(Live):
                 return "A number without a unit is read as bytes; write the unit too, such as GB."
         if self.unit == "share" and given <= 1 and self._same(given / 100, truth):
             return "A number up to 1 is read as a fraction; write the sign too, such as 0.5 %."
-        if given <= 0 or truth == 0:
-            return "The answer is above zero." if truth else "Your answer is too large."
         off = max(given, truth) / min(given, truth)
         far = f", by a factor of some {number(off, 2)}" if off > 1.5 else ""
         if off > 10**6:
