@@ -4,6 +4,7 @@ import os
 import shutil
 import sys
 import threading
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -44,6 +45,22 @@ def missing(what: str):
     if os.environ.get(BROWSER_REQUIRED):
         pytest.fail(f"{what}, and {BROWSER_REQUIRED} is set")
     pytest.skip(what)
+
+
+@pytest.fixture(scope="module")
+def quiet_torch():
+    """One thread, and no words from transformers: what is measured does not depend on either."""
+    import torch
+    import transformers
+
+    threads, level = torch.get_num_threads(), transformers.logging.get_verbosity()
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    transformers.logging.set_verbosity(level)
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

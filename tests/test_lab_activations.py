@@ -4,8 +4,6 @@ A difference says which tensor: a new torch or transformers that keeps something
 source.
 """
 
-import warnings
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -17,17 +15,7 @@ from memtier import _saved, activations, models  # noqa: E402
 from memtier.lab import activations as lab  # noqa: E402
 from memtier.lab import cells  # noqa: E402
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _quiet():
-    threads, level = torch.get_num_threads(), transformers.logging.get_verbosity()
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    transformers.logging.set_verbosity(level)
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("quiet_torch")
 
 
 def test_versions_are_the_ones_derived_from():

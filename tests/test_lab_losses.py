@@ -1,7 +1,5 @@
 """Three ways to a loss: the same number, the same gradients, and the bytes memtier.activations says each one takes."""
 
-import warnings
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -16,16 +14,7 @@ CONFIG = {"model_type": "llama", "vocab_size": 1999, "hidden_size": 64, "interme
 HOW = {"batch": 2, "sequence": 48}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quiet():
-    threads, level = torch.get_num_threads(), transformers.logging.get_verbosity()
-    torch.set_num_threads(1)
-    transformers.logging.set_verbosity_error()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    transformers.logging.set_verbosity(level)
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("quiet_torch")
 
 
 def _step(loss, chunks, tied):

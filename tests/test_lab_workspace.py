@@ -1,7 +1,6 @@
 """O's tensors in torch, to the byte: autocast's copies, gradients waiting to be added, AdamW's temporaries."""
 
 import re
-import warnings
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,7 @@ from memtier.lab import workspace as lab  # noqa: E402
 FP32 = next(name for name in recipes.names() if recipes.get(name).gradients == 4)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quiet():
-    level = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-    transformers.logging.set_verbosity(level)
+pytestmark = pytest.mark.usefixtures("quiet_torch")
 
 
 def _entries(config, **how):

@@ -4,13 +4,10 @@ import math
 
 from memtier import recovery
 from memtier.live.question import Misconception, Question
+from memtier.live.text import percent
 from memtier.units import format_time
 
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 365 * 86400
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
 
 
 def _draw_failures(random) -> dict:
@@ -87,7 +84,7 @@ lost_work = Question(
 def _draw_interval(random) -> dict:
     v = {"write": random.choice((5, 10, 20, 30, 60, 120)), "hours": random.choice((1, 2, 4, 6, 12, 18))}
     return v | {"cost": format_time(v["write"]), "mtbf": format_time(v["hours"] * HOUR), "best": format_time(_best(v)),
-                "product": f"{2 * v['write'] * v['hours'] * HOUR:,}", "lost": _percent(_least(v))}
+                "product": f"{2 * v['write'] * v['hours'] * HOUR:,}", "lost": percent(_least(v))}
 
 
 def _best(v) -> float:
@@ -126,8 +123,8 @@ def _draw_share(random) -> dict:
          "minutes": random.choice((6, 8, 12, 15, 25))}
     here = _at(v)
     return v | {"cost": format_time(v["write"]), "mtbf": format_time(v["hours"] * HOUR),
-                "saving": _percent(here.losses["saving"]), "work": _percent(here.losses["lost work"]),
-                "lost": _percent(here.lost)}
+                "saving": percent(here.losses["saving"]), "work": percent(here.losses["lost work"]),
+                "lost": percent(here.lost)}
 
 
 def _at(v) -> recovery.Goodput:
@@ -158,7 +155,7 @@ share = Question(
 
 def _draw_estimate(random) -> dict:
     v = {"write": random.choice((2, 4.5, 8, 12.5, 18, 32, 40.5, 50)), "hours": random.choice((1, 2, 4, 9, 16))}
-    return v | {"cost": format_time(v["write"]), "mtbf": format_time(v["hours"] * HOUR), "lost": _percent(_least(v)),
+    return v | {"cost": format_time(v["write"]), "mtbf": format_time(v["hours"] * HOUR), "lost": percent(_least(v)),
                 "ratio": f"{2 * v['write'] / (v['hours'] * HOUR):.3g}"}
 
 
@@ -190,8 +187,8 @@ CHANGES = {"write": "saves that stop the job for half as long", "mtbf": "half as
 def _draw_design(random) -> dict:
     v = {"write": random.choice((10, 20, 30, 60)), "hours": random.choice((2, 3, 4, 6))}
     faster, rarer = v | {"write": v["write"] / 2}, v | {"hours": 2 * v["hours"]}
-    return v | {"cost": format_time(v["write"]), "mtbf": format_time(v["hours"] * HOUR), "now": _percent(_least(v)),
-                "then": _percent(_least(faster)), "or": _percent(_least(rarer))}
+    return v | {"cost": format_time(v["write"]), "mtbf": format_time(v["hours"] * HOUR), "now": percent(_least(v)),
+                "then": percent(_least(faster)), "or": percent(_least(rarer))}
 
 
 design = Question(
@@ -226,7 +223,7 @@ def _draw_diagnose(random) -> dict:
                             restart=_late(v) if v["missing"] == "restart" else 0,
                             lag=_late(v) if v["missing"] == "lag" else 0)
     return v | {"cost": format_time(v["write"]), "mtbf": format_time(v["hours"] * HOUR),
-                "expected": _percent(expected.fraction), "seen": _percent(lost.fraction),
+                "expected": percent(expected.fraction), "seen": percent(lost.fraction),
                 "late": format_time(_late(v)), "found": FOUND[v["missing"]]}
 
 

@@ -5,6 +5,7 @@ Each question has a draw function: the numbers of a round, and beside them, as w
 
 from memtier import evidence, models, tiers, training_data, units
 from memtier.live.question import Misconception, Question
+from memtier.live.text import percent
 from memtier.units import format_bytes, format_count, format_rate, format_time
 
 BILLION, TRILLION, DAY = 10**9, 10**12, 86400
@@ -12,10 +13,6 @@ CONNECTION = tiers.get("s3-connection")
 DRIVE = tiers.get("micron-9550")
 GETS = evidence.get("object.s3.gets").quantity
 SHARD = 64 * units.MB
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
 
 
 # Bytes
@@ -215,7 +212,7 @@ depth = Question(
 def _draw_stall(random) -> dict:
     v = {"load": random.choice((150, 200, 250)) / 1000, "step": random.choice((20, 30, 35)) / 1000,
          "depth": random.choice((2, 3))}
-    return v | {"fetch": format_time(v["load"]), "compute": format_time(v["step"]), "answer": _percent(_stall(v)),
+    return v | {"fetch": format_time(v["load"]), "compute": format_time(v["step"]), "answer": percent(_stall(v)),
                 "every": format_time(v["load"] / v["depth"])}
 
 
@@ -251,7 +248,7 @@ stall = Question(
 
 def _draw_half(random) -> dict:
     v = {"share": random.choice((0.3, 0.4, 0.5, 0.6, 0.7, 0.8))}
-    return v | {"cached": _percent(v["share"]), "answer": _percent(_hits(v)), "rest": f"{1 - v['share']:.1f}",
+    return v | {"cached": percent(v["share"]), "answer": percent(_hits(v)), "rest": f"{1 - v['share']:.1f}",
                 "part": f"{v['share']:.1f}"}
 
 
@@ -290,8 +287,8 @@ def _draw_fetched(random) -> dict:
     v = {"nbytes": random.choice((2, 5, 10, 20)) * units.TB, "share": random.choice((0.6, 0.7, 0.75, 0.8)),
          "epochs": random.choice((3, 5, 10)), "policy": random.choice(("lru", "pinned"))}
     what = "the least recently used shard leaves" if v["policy"] == "lru" else "what is in stays, and nothing leaves"
-    return v | {"size": format_bytes(v["nbytes"]), "cached": _percent(v["share"]), "what": what,
-                "hits": _percent(_hits(v, v["policy"])), "answer": format_bytes(_fetched(v)),
+    return v | {"size": format_bytes(v["nbytes"]), "cached": percent(v["share"]), "what": what,
+                "hits": percent(_hits(v, v["policy"])), "answer": format_bytes(_fetched(v)),
                 "later": v["epochs"] - 1}
 
 
@@ -329,7 +326,7 @@ fetched = Question(
 def _draw_wear(random) -> dict:
     v = {"rate": random.choice((1, 2, 3, 4)) * units.GB, "share": random.choice((0, 0.25, 0.5))}
     written = _written(v)
-    return v | {"speed": format_rate(v["rate"]), "hits": _percent(v["share"]), "life": format_bytes(DRIVE.endurance),
+    return v | {"speed": format_rate(v["rate"]), "hits": percent(v["share"]), "life": format_bytes(DRIVE.endurance),
                 "drive": DRIVE.title, "day": format_bytes(written * DAY), "answer": format_time(_wear(v))}
 
 
@@ -439,8 +436,8 @@ def _draw_diagnose(random) -> dict:
              f"- network: {format_rate(flow)} of {format_rate(how['network'])}",
              f"- drive ({drive.title}): writes {format_rate(flow)} of {format_rate(drive.write)}, "
              f"reads as much of {format_rate(drive.read)}",
-             f"- CPU: {_percent(seen.delivered / how['prepared'])} busy"]
-    return v | {"wanted": f"{v['rate']:,}", "size": format_bytes(v["nbytes"]), "wait": _percent(seen.stall),
+             f"- CPU: {percent(seen.delivered / how['prepared'])} busy"]
+    return v | {"wanted": f"{v['rate']:,}", "size": format_bytes(v["nbytes"]), "wait": percent(seen.stall),
                 "lines": "\n".join(lines), "what": FAULTS[v["fault"]], "got": format_rate(flow),
                 "gets": f"{GETS:,}", "each": format_rate(flow / how["in_flight"]),
                 "most": format_rate(how["request"] / (CONNECTION.latency + how["request"] / CONNECTION.read))}
