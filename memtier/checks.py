@@ -5,9 +5,10 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 LONGEST = 80  # characters of a value that a message shows
+LARGEST = 1e300  # of any number: products and sums of a few such still fit a float, or overflow openly
 
 
 def brief(value, write: Callable[[object], str] = repr) -> str:
@@ -19,19 +20,23 @@ def brief(value, write: Callable[[object], str] = repr) -> str:
     return text if len(text) <= LONGEST else text[: LONGEST // 2] + "..." + text[3 - LONGEST // 2 :]
 
 
+def _boolean(value) -> bool:
+    """Whether value is True or False, Python's or numpy's, or an array of them."""
+    return isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool"
+
+
 def _extremes(name, value, allowed):
     """Smallest and largest element of a number or an array of numbers."""
-    if isinstance(value, (bool, str, bytes)) or value is None:
+    if _boolean(value) or isinstance(value, (str, bytes)) or value is None:
         raise ValueError(f"{name} is {brief(value)}; it must be {allowed}")
     try:
         low, high = (value.min(), value.max()) if hasattr(value, "min") else (value, value)
-        finite = math.isfinite(low) and math.isfinite(high)
-    except OverflowError:
-        finite = True  # an int too large for a float is still finite
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} is {brief(value)}; it must be {allowed}") from None
-    if not finite:
-        raise ValueError(f"{name} is {brief(value)}; it must be {allowed}")
+        within, finite = -LARGEST <= low and high <= LARGEST, -math.inf < low and high < math.inf
+    except TypeError:
+        within = finite = False
+    if not within:
+        raise ValueError(
+            f"{name} is {brief(value)}; it must be {allowed}" + (f", and not beyond {LARGEST:g}" if finite else ""))
     return low, high
 
 
@@ -70,20 +75,36 @@ def at_most(name: str, value, most: float):
 def whole(name: str, value, least: int = 1, most: int | None = None) -> int:
     """Return value if it is an int (not a bool, not a float) of at least `least` and at most `most`."""
     allowed = f"a whole number, {least} or more" if most is None else f"a whole number from {least} to {most}"
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ValueError(f"{name} is {brief(value)}; it must be {allowed}")
-    number = value.__index__()
-    if number < least or (most is not None and number > most):
+    try:
+        number = None if _boolean(value) else value.__index__()
+    except (AttributeError, TypeError):  # no whole number, or several
+        number = None
+    if number is None or number < least or (most is not None and number > most):
         raise ValueError(f"{name} is {brief(value)}; it must be {allowed}")
     return number
 
 
 def one_of(name: str, value, allowed: Iterable):
-    """Return value if it is one of the allowed ones."""
+    """Return value if it is one of the allowed ones; 3.0 is not 3, nor True 1."""
     allowed = tuple(allowed)
-    if isinstance(value, bool) or not any(value == each for each in allowed):
+    exact = hasattr(value, "__index__")
+    if _boolean(value) or not any(exact == hasattr(each, "__index__") and value == each for each in allowed):
         raise ValueError(f"{name} is {brief(value)}; it must be one of {', '.join(str(each) for each in allowed)}")
     return value
+
+
+def flag(name: str, value) -> bool:
+    """Return value if it is True or False: the text "no" would count as True."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is {brief(value)}; it must be True or False")
+    return value
+
+
+def items(name: str, value, what: str) -> tuple:
+    """Return the items of an iterable that is no text and no mapping. what: what it must hold, as messages say it."""
+    if not isinstance(value, Iterable) or isinstance(value, (str, bytes, Mapping)):
+        raise ValueError(f"{name} is {brief(value)}; it must be a list of {what}")
+    return tuple(value)
 
 
 def json_object(name: str, text: str, shown: str | None = None) -> dict:

@@ -7,10 +7,12 @@ from memtier import checks
 
 
 @pytest.mark.parametrize(("check", "bad", "allowed"), [
-    (checks.positive, [0, -1, math.nan, math.inf, "3", None, True, [1]], "a number above 0"),
+    (checks.positive, [0, -1, math.nan, math.inf, -math.inf, "3", None, True, np.True_, [1], 1 + 2j], "a number above 0"),
     (checks.not_negative, [-1, -0.1, math.nan, "x", None, False], "a number, 0 or more"),
     (checks.fraction, [-0.1, 1.1, math.nan, "0.5", None], "a number from 0 to 1"),
-    (checks.whole, [0, -3, 2.0, 2.5, "2", None, True, math.nan], "a whole number, 1 or more"),
+    (checks.whole, [0, -3, 2.0, 2.5, "2", None, True, np.True_, math.nan, np.array([2, 3])], "a whole number, 1 or more"),
+    (checks.flag, ["no", 1, 0, None], "True or False"),
+    (lambda name, value: checks.items(name, value, "lengths"), ["12", 5, {1: 2}, None], "a list of lengths"),
 ])
 def test_the_message_names_argument_value_and_what_is_allowed(check, bad, allowed):
     for value in bad:
@@ -26,6 +28,9 @@ def test_good_values_pass_through():
     assert checks.whole("x", 10**30) == 10**30
     assert checks.whole("x", np.int64(8)) == 8
     assert checks.one_of("x", "b", ["a", "b"]) == "b"
+    assert checks.one_of("x", np.int64(3), (0, 3)) == 3
+    assert checks.flag("x", False) is False
+    assert checks.items("x", (each for each in (1, 2)), "numbers") == (1, 2)
 
 
 def test_whole_has_bounds():
@@ -37,8 +42,16 @@ def test_whole_has_bounds():
 def test_one_of_lists_what_is_allowed():
     with pytest.raises(ValueError, match="stage is 4; it must be one of 0, 1, 2, 3"):
         checks.one_of("stage", 4, (0, 1, 2, 3))
-    with pytest.raises(ValueError, match="stage is True"):
-        checks.one_of("stage", True, (0, 1, 2, 3))
+    for no_stage in (True, 3.0, np.float64(3), np.True_, [3]):
+        with pytest.raises(ValueError, match="stage is "):
+            checks.one_of("stage", no_stage, (0, 1, 2, 3))
+
+
+@pytest.mark.parametrize("value", [10**400, 1e301, np.array([2.0, 1e301])])
+def test_a_number_too_large_to_reckon_with_is_refused(value):
+    for check in (checks.positive, checks.not_negative):
+        with pytest.raises(ValueError, match=r"gpus is .*; it must be a number.*, and not beyond 1e\+300"):
+            check("gpus", value)
 
 
 def test_a_long_value_is_shown_by_its_ends():
