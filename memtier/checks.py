@@ -31,7 +31,7 @@ def _extremes(name, value, allowed):
         raise ValueError(f"{name} is {brief(value)}; it must be {allowed}")
     try:
         low, high = (value.min(), value.max()) if hasattr(value, "min") else (value, value)
-        within, finite = -LARGEST <= low and high <= LARGEST, -math.inf < low and high < math.inf
+        within, finite = low >= -LARGEST and high <= LARGEST, -math.inf < low and high < math.inf
     except TypeError:
         within = finite = False
     if not within:
