@@ -66,24 +66,25 @@ class Tier:
         """The dated price of its bytes, if the ledger has one."""
         return self.facts.get("price")
 
-    def read_time(self, nbytes, streams=1):
+    def read_time(self, nbytes, streams=1, argument: str = "tier"):
         """Seconds to read nbytes once, from `streams` of it side by side; a latency no source gives counts as 0.
 
-        Raises ValueError where no source gives a read rate.
+        argument: what the caller calls this tier. Raises ValueError where no source gives a read rate.
         """
-        return transfer_time(nbytes, self._rate("read"), self.latency or 0.0, streams)
+        return transfer_time(nbytes, self._rate("read", argument), self.latency or 0.0, streams)
 
-    def write_time(self, nbytes, streams=1):
+    def write_time(self, nbytes, streams=1, argument: str = "tier"):
         """Seconds to write nbytes once, to `streams` of it side by side; a latency no source gives counts as 0.
 
-        Raises ValueError where no source gives a write rate.
+        argument: what the caller calls this tier. Raises ValueError where no source gives a write rate.
         """
-        return transfer_time(nbytes, self._rate("write"), self.write_latency or 0.0, streams)
+        return transfer_time(nbytes, self._rate("write", argument), self.write_latency or 0.0, streams)
 
-    def _rate(self, way: str) -> float:
+    def _rate(self, way: str, argument: str) -> float:
         rate = getattr(self, way)
         if rate is None:
-            raise ValueError(f"tier is {self.name!r}; the ledger has no {way} rate for it, so choose another")
+            raise ValueError(f"{argument} is {checks.brief(self.name)}; the ledger has no {way} rate for it, so choose "
+                             "another")
         return rate
 
 
@@ -132,19 +133,35 @@ class Accelerator:
         return _status({**self.memory.facts, **self.facts})
 
 
-def get(name: str | Tier) -> Tier:
-    """The tier of this name, such as "h100-hbm"; a Tier is given back. Raises ValueError listing the nearest names."""
-    return name if isinstance(name, Tier) else _known("tier", name)
+def get(name: str | Tier, argument: str = "tier", or_rate: bool = False) -> Tier:
+    """The tier of this name, such as "h100-hbm"; a Tier is given back. Raises ValueError listing the nearest names.
+
+    argument: what the caller calls it, for the message. or_rate: whether the caller takes a number of bytes/s as well.
+    """
+    return name if isinstance(name, Tier) else _known(("tier",), name, argument, or_rate)
 
 
-def link(name: str | Link) -> Link:
-    """The link of this name, such as "pcie5-x16"; a Link is given back. Raises ValueError listing the nearest names."""
-    return name if isinstance(name, Link) else _known("link", name)
+def link(name: str | Link, argument: str = "link", or_rate: bool = False) -> Link:
+    """The link of this name, such as "pcie5-x16"; a Link is given back. Raises ValueError listing the nearest names.
+
+    argument, or_rate: as for `get`.
+    """
+    return name if isinstance(name, Link) else _known(("link",), name, argument, or_rate)
 
 
-def accelerator(name: str | Accelerator) -> Accelerator:
-    """The accelerator of this name, such as "h100-sxm". Raises ValueError listing the nearest names."""
-    return name if isinstance(name, Accelerator) else _known("accelerator", name)
+def accelerator(name: str | Accelerator, argument: str = "accelerator", or_rate: bool = False) -> Accelerator:
+    """The accelerator of this name, such as "h100-sxm". Raises ValueError listing the nearest names.
+
+    argument, or_rate: as for `get`.
+    """
+    return name if isinstance(name, Accelerator) else _known(("accelerator",), name, argument, or_rate)
+
+
+def find(name, argument: str = "source", or_rate: bool = False) -> Tier | Link | Accelerator:
+    """The tier, link or accelerator of this name; such an object is given back. Raises ValueError as `get` does."""
+    if isinstance(name, (Tier, Link, Accelerator)):
+        return name
+    return _known(("tier", "link", "accelerator"), name, argument, or_rate)
 
 
 def names(rung: str | None = None) -> tuple[str, ...]:
@@ -428,12 +445,15 @@ def _data() -> dict:
     return read(resources.files("memtier").joinpath("data", "tiers.toml").read_text(encoding="utf-8"))
 
 
-def _known(sort: str, name):
-    known = _data()[sort]
+def _known(sorts: tuple[str, ...], name, argument: str, or_rate: bool):
+    """The entry of this name in the first of these sorts that has it."""
+    known = {each: entry for sort in reversed(sorts) for each, entry in _data()[sort].items()}
     if not isinstance(name, str) or name not in known:
-        near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4)
+        near = difflib.get_close_matches(checks.brief(name, str), known, n=3, cutoff=0.4)
         hint = f"the nearest are {', '.join(near)}" if near else f"one of {', '.join(known)}"
-        raise ValueError(f"{sort} is {name!r}; it must be the name of a known one: {hint}")
+        rate = "bytes a second as a number, or " if or_rate else ""
+        raise ValueError(f"{argument} is {checks.brief(name)}; it must be {rate}the name of a known "
+                         f"{' or '.join(sorts)}: {hint}")
     return known[name]
 
 

@@ -40,6 +40,15 @@ CHROMIUM_FLAGS = [
 ]
 
 
+# A file goes to one worker as a whole: begun last, the longest would keep one busy while the other has nothing left.
+LONGEST = ("test_page.py", "test_page_live.py", "test_lab_checkpoints.py")
+
+
+def pytest_collection_modifyitems(items):
+    """The longest files first, all others as they were collected."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
 def missing(what: str):
     """Skip and say what is missing; fail where the browser tests have to run."""
     if os.environ.get(BROWSER_REQUIRED):
