@@ -299,9 +299,10 @@ def test_where_python_cannot_start_hints_and_solution_can_still_be_read(open_pag
         assert frame.locator("[data-fill]").is_visible()
 
 
-def test_where_the_script_does_not_load_the_frames_stand(open_page, address):
+def test_where_the_script_does_not_load_the_frames_stand_and_no_control_does(open_page, address):
     tab = open_page("about:blank").page
     tab.context.route(re.compile(r"/live\.js"), lambda route: route.abort())
     tab.goto(f"{address}/{page_with(PER_GPU.name)}")
     root = tab.locator(f'[data-live="{PER_GPU.name}"]').first
     assert root.locator(".mt-frames > details").first.is_visible()
+    assert tab.locator("[data-live] :is(input, select, textarea, button):visible").count() == 0

@@ -48,7 +48,8 @@ def copy_parts(app: Sphinx) -> None:
 def add_live(app: Sphinx, pagename: str, templatename: str, context: dict, doctree) -> None:
     """Give script and style to the pages that hold something live, and say there how large the download is."""
     if LIVE in context.get("body", ""):
-        app.add_js_file("js/live.js", type="module")
+        # Controls that nothing answers are not shown, as where a reader has switched scripts off.
+        app.add_js_file("js/live.js", type="module", onerror="document.documentElement.classList.add('mt-no-script')")
         app.add_css_file("css/live.css")
         context["body"] = SIZE.sub(rf"\g<1>{app.config.live_size}", context["body"])
 
