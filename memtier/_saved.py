@@ -5,9 +5,10 @@ and what is kept once a model. memtier.activations asks it and explains the name
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
-from memtier.models import Model
+from memtier.models import Model, Tensor
 
 BYTES = {"bf16": 2, "fp32": 4, "int64": 8, "int32": 4, "bool": 1, "complex64": 8}
 DTYPES = ("bf16", "fp32")
@@ -65,6 +66,14 @@ class Run:
     @property
     def n(self) -> int:
         return self.b * self.s
+
+    @cached_property
+    def units(self) -> dict[str | int, list[Tensor]]:
+        """Each layer's parameter tensors, and those of "root", in their order: looked for once, not once a layer."""
+        found: dict[str | int, list[Tensor]] = {}
+        for tensor in self.model.tensors():
+            found.setdefault(tensor.unit, []).append(tensor)
+        return found
 
     @property
     def attention(self) -> str:
@@ -581,8 +590,8 @@ def _products(run: Run, layer: int) -> Iterator[Kept]:
     copies of weights, which the policy does not keep.
     """
     model = run.model
-    for tensor in model.tensors():
-        if tensor.unit == layer and tensor.part in ("attention", "mlp", "router") and len(tensor.shape) == 2:
+    for tensor in run.units[layer]:
+        if tensor.part in ("attention", "mlp", "router") and len(tensor.shape) == 2:
             outputs = tensor.shape[1 if model.family == "gpt2" else 0]
             exact = tensor.part == "router" and model.family.startswith("deepseek")
             yield run.keeps("matrix products", tensor.name, run.n, outputs, dtype="fp32" if exact else None)

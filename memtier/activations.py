@@ -29,7 +29,7 @@ the feed-forward layer, V vocabulary, L layers, e bytes an element.
 
 from collections.abc import Iterable, Iterator
 
-from memtier import _saved, checks, models
+from memtier import _saved, checks, weights
 from memtier._saved import ATTENTION, DTYPES, EXPERTS, LOSSES, MEGATRON, RECOMPUTE, STACKS, Kept
 from memtier.inventory import Inventory
 from memtier.layout import Layout
@@ -51,11 +51,7 @@ def stacks(model) -> tuple[str, ...]:
 
 
 def _architecture(model) -> Model:
-    model = models.resolve(model)
-    if not isinstance(model, Model):
-        raise ValueError(f"model is the parameter count {model:,}; activations depend on shapes, so it must be an"
-                         " architecture")
-    return model
+    return weights.shaped(model, "activations depend on shapes")
 
 
 def _run(model, batch, sequence, stack, dtype, dropout, recompute="none", loss="dense", chunks=1) -> _saved.Run:
@@ -65,16 +61,13 @@ def _run(model, batch, sequence, stack, dtype, dropout, recompute="none", loss="
     checks.whole("sequence", sequence, least=2)  # a single token has nothing to predict
     checks.one_of("dtype", dtype, DTYPES)
     checks.one_of("recompute", recompute, RECOMPUTE)
-    if not isinstance(dropout, bool):
-        raise ValueError(f"dropout is {dropout!r}; it must be True (as the configuration says) or False")
+    checks.flag("dropout", dropout)
     checks.one_of("loss", loss, LOSSES)
     checks.whole("chunks", chunks)
     _accept(model, stack)
     if loss != "dense" and model.logit_softcap is not None:
         raise ValueError(f"loss is {loss!r}; for {model.name}, which caps its logits, it must be 'dense'")
-    if model.family == "gpt2" and sequence > model.positions:
-        raise ValueError(f"sequence is {sequence}; {model.name} has learnt {model.positions:,} positions, so it must be"
-                         " at most that")
+    weights.within("sequence", sequence, model)
     return _saved.Run(model, batch, sequence, stack, dtype, dropout, recompute, loss,
                       1 if loss == "dense" else min(chunks, batch * sequence))
 
@@ -91,7 +84,7 @@ def _accept(model: Model, stack: str) -> None:
                          f" {', '.join(stacks(model))}: {reason}")
     for key, why in _saved.REFUSED.items():
         if model.config.get(key):
-            raise ValueError(f"{key} is {model.config[key]!r}; it must be absent or off: {why}")
+            raise ValueError(f"{key} is {checks.brief(model.config[key])}; it must be absent or off: {why}")
     method = model.config.get("topk_method", "greedy")
     if model.family == "deepseek_v2" and any(model.sparse):
         checks.one_of("topk_method", method, ("greedy", "group_limited_greedy"))
@@ -153,11 +146,12 @@ def saved(model, *, batch: int = 1, sequence: int = 8192, stack: str = "hf-sdpa"
 
     Raises ValueError for arguments that are not these, a bare parameter count, and a model that the stack does not run.
     """
+    checks.one_of("stack", stack, STACKS)
     layout = Layout() if layout is None else layout
     if not isinstance(layout, Layout):
-        raise ValueError(f"layout is {layout!r}; it must be a Layout")
+        raise ValueError(f"layout is {checks.brief(layout)}; it must be a Layout")
     if stack in MEGATRON:
-        if loss != "dense":
+        if checks.one_of("loss", loss, LOSSES) != "dense":
             raise ValueError(f"loss is {loss!r}; for stack {stack!r} it must be 'dense': the published formula has fp32"
                              " logits")
         return _megatron(_architecture(model), batch, sequence, stack, recompute, dtype, dropout, layout)
@@ -523,10 +517,10 @@ def flops_recomputed(model, *, batch: int = 1, sequence: int = 8192, stack: str 
 def _layer_flops(run: _saved.Run, layer: int) -> int:
     """FLOPs of one layer's products with weights, as they are computed again."""
     model, total = run.model, 0
-    for tensor in model.tensors():
-        if tensor.unit == layer and len(tensor.shape) == 2:
+    for tensor in run.units[layer]:
+        if len(tensor.shape) == 2:
             total += 2 * run.n * tensor.numel
-        elif tensor.unit == layer and tensor.part == "experts":  # a pair of token and expert passes through one of them
+        elif tensor.part == "experts":  # a pair of token and expert passes through one of them
             total += 2 * run.n * model.experts_per_token * tensor.numel // model.experts
     if _ends_in_product(run, layer):
         width = model.shared_intermediate if model.sparse[layer] else model.intermediate
@@ -547,9 +541,10 @@ def _megatron(model: Model, batch, sequence, stack, recompute, dtype, dropout, l
     embedding's dropout keeps sbh a micro-batch, and where p is 1 final norm, head and fp32 logits 4sbh(1 + V/h).
     """
     checks.whole("batch", batch)
-    checks.whole("sequence", sequence)
+    weights.within("sequence", checks.whole("sequence", sequence), model)
     checks.one_of("recompute", recompute, RECOMPUTE)
-    if dtype != "bf16" or not dropout:
+    checks.one_of("dtype", dtype, DTYPES)
+    if dtype != "bf16" or not checks.flag("dropout", dropout):
         raise ValueError(f"dtype is {dtype!r} and dropout is {dropout!r}; for stack {stack!r} they must be 'bf16' and"
                          " True: the published formula counts 2 bytes a value and has dropout")
     if stack == "megatron" and layout.sequence_parallel:
@@ -601,7 +596,7 @@ def five_term(model, *, batch: int = 1, sequence: int = 8192) -> Inventory:
     """
     model = _architecture(model)
     checks.whole("batch", batch)
-    checks.whole("sequence", sequence)
+    weights.within("sequence", checks.whole("sequence", sequence), model)
     blocks = batch * model.layers
     return Inventory({
         "5·s·h": blocks * 5 * sequence * model.hidden,

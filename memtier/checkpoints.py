@@ -9,11 +9,13 @@ called checkpointing as well; it saves nothing that outlives the step (see memti
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple
 
-from memtier import checks, models, optimizer_state, recipes, tiers
+from memtier import checks, models, optimizer_state, recipes, tiers, weights
 from memtier.inventory import Inventory
 from memtier.layout import Layout, stages
 from memtier.models import Model
@@ -32,7 +34,7 @@ def inventory(model, *, recipe, contents: str = "resumable") -> Inventory:
     Raises ValueError for an unknown recipe or contents.
 
     >>> inventory(70e9, recipe="bf16-adam").total
-    980000000000.0
+    980000000000
     """
     checks.one_of("contents", contents, CONTENTS)
     model, recipe = models.resolve(model), recipes.get(recipe)
@@ -75,17 +77,20 @@ def per_rank(model, *, recipe, layout: Layout, stage: int | str = "max", content
     Raises ValueError for bad arguments, and for a recipe that depends on tensors' shapes when stages are cut.
     """
     checks.one_of("contents", contents, CONTENTS)
+    checks.flag("spread", spread)
+    if not isinstance(layout, Layout):
+        raise ValueError(f"layout is {checks.brief(layout)}; it must be a Layout")
+    if not isinstance(stage, str) or stage != "max":
+        checks.whole("stage", stage, least=0, most=layout.pipeline - 1)
     model, recipe = models.resolve(model), recipes.get(recipe)
     title = f"{contents} checkpoint, one rank of {layout.world}"
     if isinstance(model, Model) and layout.zero == 3 and spread and layout.tensor == layout.pipeline == 1:
         state = optimizer_state.per_gpu(model, recipe=recipe, layout=layout)
         return Inventory(_kept(state, contents), title) * (1 / layout.replicate)
-    if stage != "max":
-        checks.whole("stage", stage, least=0, most=layout.pipeline - 1)
     ranks = layout.tensor * (layout.replicate * layout.shard if spread else 1)
     if isinstance(model, Model) and layout.pipeline > 1:
         held = stage_parameters(model, pipeline=layout.pipeline)
-        model = max(held) if stage == "max" else held[stage]
+        model = max(held) if isinstance(stage, str) else held[stage]
     else:
         ranks *= layout.pipeline
     one_copy = inventory(model, recipe=recipe, contents=contents)
@@ -97,9 +102,8 @@ def stage_parameters(model, *, pipeline: int) -> tuple[int, ...]:
 
     Raises ValueError for fewer layers than stages, and for a count, which has no layers.
     """
-    model = models.resolve(model)
-    if not isinstance(model, Model):
-        raise ValueError(f"model is {model!r}; a count has no layers, give a name or a config.json")
+    model = weights.shaped(model, "a count has no layers")
+    checks.whole("pipeline", pipeline, most=model.layers)
     in_layer, before, after = [0] * model.layers, 0, 0
     for tensor in model.tensors():
         if tensor.unit != "root":
@@ -132,10 +136,10 @@ def write_time(nbytes: float, *, to, writers: int = 1) -> float:
     """
     checks.not_negative("nbytes", nbytes)
     checks.whole("writers", writers)
-    if isinstance(to, (int, float)):
+    if isinstance(to, Real):
         return tiers.transfer_time(nbytes, checks.positive("to", to), streams=writers)
-    tier = tiers.get(to)
-    return tier.write_time(nbytes, streams=1 if tier.shared else writers)
+    tier = tiers.get(to, argument="to", or_rate=True)
+    return tier.write_time(nbytes, streams=1 if tier.shared else writers, argument="to")
 
 
 # What waits
@@ -183,7 +187,9 @@ class Drain:
 
     def newest(self, name: str, at: float) -> int | None:
         """The newest version that counts in stage `name` at time `at`; None where there is none yet."""
-        return max((span.version for span in self.written[name] if span.end <= at), default=None)
+        spans = self.written[checks.one_of("name", name, self.written)]
+        done = bisect_right(spans, checks.not_negative("at", at), key=lambda span: span.end)  # one after the other
+        return spans[done - 1].version if done else None
 
     def at_risk(self, name: str, at: float) -> float:
         """Seconds of the run that are lost when, at time `at`, only stage `name` is left."""
@@ -203,17 +209,13 @@ def drain(*, interval: float, stages: Sequence[Stage], duration: float, snapshot
     keep="newest": a free stage takes the newest version due and passes over the older ones.
     Each stage writes one version at a time. Raises ValueError naming argument, value and what is allowed.
     """
-    checks.positive("interval", interval)
-    checks.positive("duration", duration)
-    checks.not_negative("snapshot", snapshot)
+    checks.positive("interval", weights.single("interval", interval))
+    checks.positive("duration", weights.single("duration", duration))
+    checks.not_negative("snapshot", weights.single("snapshot", snapshot))
     checks.whole("buffers", buffers)
+    checks.flag("asynchronous", asynchronous)
     checks.one_of("keep", keep, ("all", "newest"))
-    stages = [Stage(*stage) for stage in stages]
-    if not stages:
-        raise ValueError("stages is empty; it must name at least one tier")
-    for stage in stages:
-        checks.positive(f"seconds of {stage.name}", stage.seconds)
-        checks.not_negative(f"every of {stage.name}", stage.every)
+    stages = _stages(stages)
     checks.at_most("duration / interval", duration / interval, 100_000)
     saves, stalls, first = _save(interval, stages[0], duration, snapshot, buffers, asynchronous)
     written, waiting, skipped = {stages[0].name: first}, {stages[0].name: 0}, {stages[0].name: 0}
@@ -221,6 +223,24 @@ def drain(*, interval: float, stages: Sequence[Stage], duration: float, snapshot
         done, waiting[stage.name], skipped[stage.name] = _pass_on(first, saves, stage, duration, keep)
         written[stage.name] = first = done
     return Drain(duration, tuple(saves), tuple(stalls), written, waiting, skipped)
+
+
+def _stages(stages: Sequence[Stage]) -> list[Stage]:
+    """The tiers of `drain`, checked."""
+    found: list[Stage] = []
+    for each in checks.items("stages", stages, "Stages"):
+        if not isinstance(each, tuple) or not 2 <= len(each) <= 3:
+            raise ValueError(f"stages has {checks.brief(each)}; it must be a Stage: a name, and seconds")
+        found.append(stage := Stage(*each))
+        if not isinstance(stage.name, str) or stage.name in [other.name for other in found[:-1]]:
+            raise ValueError(f"stages has the name {checks.brief(stage.name)}; it must be a text, and each stage's own")
+        named = checks.brief(stage.name, str)
+        for check, what, value in ((checks.positive, "seconds", stage.seconds),
+                                   (checks.not_negative, "every", stage.every)):
+            check(f"stages: {what} of {named}", weights.single(f"stages: {what} of {named}", value))
+    if not found:
+        raise ValueError("stages is empty; it must name at least one tier")
+    return found
 
 
 def backlog(*, interval: float, seconds: float, duration: float) -> int:
@@ -233,7 +253,9 @@ def backlog(*, interval: float, seconds: float, duration: float) -> int:
     47
     """
     for name, value in (("interval", interval), ("seconds", seconds), ("duration", duration)):
-        checks.positive(name, value)
+        checks.positive(name, weights.single(name, value))
+    for name, value in (("interval", interval), ("seconds", seconds)):
+        checks.not_negative(f"duration / {name}", duration / value)
     return max(0, int(duration // interval) - int(duration // seconds))
 
 
@@ -248,6 +270,8 @@ def drive_life(nbytes: float, *, interval: float, endurance: float, drives: int 
     endurance: bytes one drive is rated for over its life (TBW). Writes are taken as they come; what the drive itself
     writes beside them is in the maker's rating. Infinite where nothing is written. Raises ValueError for bad arguments.
     """
+    for name, value in (("nbytes", nbytes), ("interval", interval), ("endurance", endurance)):
+        weights.single(name, value)
     checks.positive("endurance", endurance)
     each = written_each_day(nbytes, interval=interval) / checks.whole("drives", drives)
     return endurance / each * DAY if each else math.inf

@@ -5,9 +5,13 @@
 
 import json
 import math
+import os
+import stat
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 LONGEST = 80  # characters of a value that a message shows
+MOST_BYTES = 10**7  # of a file that is read; a config.json has some thousand
 LARGEST = 1e300  # of any number: products and sums of a few such still fit a float, or overflow openly
 
 
@@ -107,13 +111,44 @@ def items(name: str, value, what: str) -> tuple:
     return tuple(value)
 
 
+def text_file(name: str, path: str | os.PathLike, what: str) -> str:
+    """Return the text of a file, in UTF-8. what: what it must be, as messages say it.
+
+    Raises ValueError for what is no regular file (a pipe may wait for ever), is no text, or has more than MOST_BYTES.
+    """
+    given = f"{name} is {brief(os.fspath(path))}; it must be {what}"
+    found = None
+    try:
+        if stat.S_ISREG(os.stat(path).st_mode):
+            with Path(path).open("rb") as file:
+                found = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a path that no system takes
+        reason = getattr(error, "strerror", None) or "no file has such a name"
+        raise ValueError(f"{given} that can be read: {reason}") from None
+    if found is None:
+        raise ValueError(f"{given}, in a regular file")
+    if len(found) > MOST_BYTES:
+        raise ValueError(f"{given}, of at most {MOST_BYTES // 10**6} MB")
+    try:
+        return found.decode("utf-8-sig")  # Windows puts a mark before the text
+    except UnicodeDecodeError:
+        raise ValueError(f"{given} that can be read: it is not text in UTF-8") from None
+
+
 def json_object(name: str, text: str, shown: str | None = None) -> dict:
     """Return the object that a JSON text holds. shown: what to name in the text's place, such as its file."""
-    given = f"{name} is {brief(text if shown is None else shown)}"
+    text = text.removeprefix("\ufeff")  # the mark that Windows puts before a text
+    given, constants = f"{name} is {brief(text if shown is None else shown)}", []
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        value = json.loads(text, parse_constant=constants.append)
+    except json.JSONDecodeError as error:
         raise ValueError(f"{given}; it must be JSON: {error}") from None
+    except RecursionError:
+        raise ValueError(f"{given}; it must be JSON that is not nested so deeply") from None
+    except ValueError:  # a whole number with more digits than Python reads
+        raise ValueError(f"{given}; it must be JSON without a number of thousands of digits") from None
+    if constants:
+        raise ValueError(f"{given}; it must be JSON without {', '.join(dict.fromkeys(constants))}")
     if not isinstance(value, dict):
         raise ValueError(f"{given}; it must be a JSON object, in braces")
     return value

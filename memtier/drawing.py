@@ -20,6 +20,8 @@ from itertools import pairwise
 from memtier import checks, units
 
 _LETTER = 0.025  # of a letter of 14 px in a figure of 330 px, a phone's
+_SMALL = 0.023  # of a letter of 13 px
+_PIXEL = 1 / 330
 _LINE = 19  # px of a line of text
 
 # A kind of byte has the same colour in every figure of the course.
@@ -125,6 +127,7 @@ class Axis:
     def __post_init__(self):
         if self.log:
             checks.positive("low", self.low)
+        checks.at_most("high", self.high, checks.LARGEST)
         if not self.high > self.low:
             raise ValueError(f"high is {self.high!r}; it must be above low, {self.low!r}")
 
@@ -158,7 +161,9 @@ def time_ticks(high: float) -> tuple[tuple[float, str], ...] | None:
         return None
     clock = [size * n for size, counts in ((60, (0.25, 0.5, 1, 2, 5, 10, 15, 20, 30)), (3600, (1, 2, 3, 6, 12)),
                                            (86400, (1, 2, 5, 10, 20, 50, 100, 200, 500))) for n in counts]
-    step = next((seconds for seconds in clock if high / seconds <= 5), 86400 * 1000)
+    long = 86400 * 10 ** max(3, math.floor(math.log10(high / 86400 / 5)))
+    clock += [long * size for size in (1, 2, 5, 10)]
+    step = next(seconds for seconds in clock if high / seconds <= 5)
     return tuple((step * n, units.format_time(step * n)) for n in range(math.floor(high / step) + 1))
 
 
@@ -166,9 +171,26 @@ def _percent(place: float) -> str:
     return f"{100 * place:.2f}".rstrip("0").rstrip(".") + "%"
 
 
-def _anchor(place: float) -> str:
-    """Text at the edges leans inwards, so that it is never cut off."""
-    return "start" if place < 0.15 else "end" if place > 0.85 else "middle"
+def _held(place: float, words: str, letter: float = _SMALL) -> tuple[str, float]:
+    """How a text of such letters is held at a place: (anchor, px to the right).
+
+    In its middle; where a phone would cut it off, shifted inwards just as far as it needs there.
+    """
+    half = letter * len(words) / 2
+    if half <= place <= 1 - half:
+        return "middle", 0
+    return ("start", -place / _PIXEL) if place < 0.5 else ("end", (1 - place) / _PIXEL)
+
+
+def _span(place: float, words: str, anchor: str, letter: float = _SMALL, by: float = 0) -> tuple[float, float]:
+    """From where to where a text reaches on a phone."""
+    width = letter * len(words)
+    start = place + by * _PIXEL - width * {"start": 0, "middle": 0.5, "end": 1}[anchor]
+    return start, start + width
+
+
+def _shift(by: float) -> str:
+    return f' dx="{by:.3g}"' if by else ""
 
 
 def _text(place: float, y: float, words: str, anchor: str = "start", extra: str = "") -> str:
@@ -231,18 +253,21 @@ def _svg(height: float, content: str, title: str, description: str) -> str:
 def _mark_lines(marks, axis: Axis, top: float, bottom: float, taken: Sequence[tuple[float, float, float]] = ()) -> str:
     """Named vertical lines (a limit solid, a guess dotted), each with its label in a band of its own above `top`.
 
-    taken: (from, to, top) of lines of text, where a line that would run through them is broken.
+    taken: (from, to, top) of lines of text, where a line that would run through them is broken, as it is at the labels
+    of the lines below its own.
     """
-    out = ""
-    for band, (value, label, dash) in enumerate(marks):
+    out, taken = "", list(taken)
+    for band, (value, label, dash) in reversed([*enumerate(marks)]):
         place, y = axis.at(value), top - 8 - 19 * (len(marks) - 1 - band)
         start = y + 4
-        for _, _, text in sorted(each for each in taken if each[0] < place < each[1]):
-            if text > start:
+        for text in sorted(text for left, right, text in taken if left < place < right):
+            if text > start + 3:
                 out += _line(place, start, place, text, f'stroke-width="2"{dash}')
-            start = text + _LINE
+            start = max(start, text + _LINE)
         out += _line(place, start, place, bottom, f'stroke-width="2"{dash}')
-        out += _text(place, y, label, _anchor(place), ' font-weight="600" font-size="13"')
+        anchor, by = _held(place, label)
+        out += _text(place, y, label, anchor, f'{_shift(by)} font-weight="600" font-size="13"')
+        taken.append((*_span(place, label, anchor, _LETTER, by), y - 14))
     return out
 
 
@@ -253,7 +278,7 @@ def _marks(limit, guess):
 def _lead(label: str, value: str, y: float, bold: bool = True) -> tuple[str, float]:
     """A row's label and value on one line, or on two where they would meet on a phone; and the height they took."""
     strong = ' font-weight="600"' if bold else ""
-    if len(label) + len(value) <= 42:
+    if _LETTER * (len(label) + len(value)) <= 0.96:
         return _text(0, y, label) + _text(1, y, value, "end", strong), 0
     return _text(0, y, label) + _text(1, y + 18, value, "end", strong), 18
 
@@ -308,11 +333,11 @@ def _ticks_across(axis: Axis, top: float, bottom: float) -> str:
     out, free = "", 0.0
     for place, text in axis.marks():
         out += _line(place, top, place, bottom, _GRID)
-        width = 0.023 * len(text)  # of a letter of 13 px in a figure of 330 px, a phone's
-        start = place - width * {"start": 0, "middle": 0.5, "end": 1}[_anchor(place)]
+        anchor, by = _held(place, text)
+        start, end = _span(place, text, anchor, by=by)
         if start >= free:  # a text that would touch the one before it is left out
-            out += _text(place, bottom + 16, text, _anchor(place), _MUTED)
-            free = start + width + 0.02
+            out += _text(place, bottom + 16, text, anchor, _shift(by) + _MUTED)
+            free = end + 0.02
     scale = f"{axis.label} (log scale)" if axis.log and axis.label else axis.label
     return out + (_text(0.5, bottom + 35, scale, "middle", _MUTED) if scale else "")
 
@@ -378,16 +403,33 @@ def lines(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], x: Axis, 
         raise ValueError("series and points are empty; lines need something to draw")
     top, bottom = 24, 24 + height
     out = _ticks_across(x, top, bottom)
-    out += _text(0, 12, f"{y.label} (log scale)" if y.log else y.label, extra=_MUTED)
+    title_of_y = f"{y.label} (log scale)" if y.log else y.label
+    out += _text(0, 12, title_of_y, extra=_MUTED)
 
     def down(value):
         return top + (1 - y.at(value)) * height
 
-    taken = [(x.at(a), down(b)) for _, curve in series for a, b in curve]  # where something is drawn
+    room = _Room(bottom, title_of_y)
+    for _, curve in series:
+        room.draw([(x.at(a), down(b)) for a, b in curve])
+    spots = [(x.at(a), down(b)) for _, a, b in points] + ([(x.at(guess[0]), down(guess[1]))] if guess else [])
+    for spot in spots:
+        room.dot(*spot)
+    if limit is not None:
+        room.draw([(0, down(limit[0])), (1, down(limit[0]))])
+    ends = [(name, *((x.at(a), down(b)) for a, b in curve[-2:])) for name, curve in series if curve]
+    named = _over(_end_labels(ends, strong, room)) if strong is not None else ""
+    if limit is not None:
+        level = down(limit[0])
+        named += _over(room.text(limit[1], _SMALL, [(1, "end", 0, level + 15), (1, "end", 0, level - 6),
+                                                  (0, "start", 0, level - 6), (0, "start", 0, level + 15)],
+                               ' font-size="13" font-weight="600"'))
+    scale = ""
     for place, text in y.marks():
         level = top + (1 - place) * height
-        taken.append((0, level - 8))
-        out += _line(0, level, 1, level, _GRID) + _text(0, level - 4, text, extra=_MUTED)
+        out += _line(0, level, 1, level, _GRID)
+        scale += room.text(text, _SMALL, [(0, "start", 0, level - 4), (0, "start", 0, level + 14),
+                                          (1, "end", 0, level - 4), (1, "end", 0, level + 14)], _MUTED)
     if limit is not None:
         level = down(limit[0])
         out += _line(0, level, 1, level, 'stroke-width="1.5" stroke-dasharray="6 3"')
@@ -402,27 +444,17 @@ def lines(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], x: Axis, 
         out += (f'<svg aria-hidden="true" x="0" y="{top}" width="100%" height="{height:g}" viewBox="0 0 1000 1000" '
                 f'preserveAspectRatio="none"><polyline points="{path}" fill="none" {look} '
                 'vector-effect="non-scaling-stroke"/></svg>')
-    if strong is not None:
-        ends = [(name, *((x.at(a), down(b)) for a, b in curve[-2:])) for name, curve in series]
-        out += _over(_end_labels(ends, strong))
-        taken += [(place, level - 8) for _, *_, (place, level) in ends]
-    named = ""
-    for order, (name, a, b) in enumerate(points):
-        place, level = x.at(a), down(b)
-        shade = colour(name, order + len(series))
-        beside = level - 12 if order == 0 and level > top + 24 else level + 22
-        taken += [(place, level), *_reach(place, beside)]
-        words = _text(place, beside, f"{name}: {y.say(b)}", _anchor(place), ' font-weight="600"')
-        named += _dot(place, level, shade, order) + _over(words)
+    out += _over(scale)
+    for order, ((name, _, b), (place, level)) in enumerate(zip(points, spots, strict=False)):
+        words = f"{name}: {y.say(b)}"
+        named += _dot(place, level, colour(name, order + len(series)), order)
+        named += _over(room.text(words, _LETTER, _beside(place, level, words, _LETTER, order == 0),
+                                 ' font-weight="600"'))
     if guess is not None:
-        place, level = x.at(guess[0]), down(guess[1])
-        taken += [(place, level), *_reach(place, level + 24)]
+        place, level = spots[-1]
         named += (f'<svg aria-hidden="true" x="{_percent(place)}" y="{level:g}" overflow="visible">'
-                f'<path d="M0-8 8 0 0 8-8 0Z" fill="{_GAP}" stroke="currentColor" stroke-width="2"/></svg>')
-        named += _over(_text(place, level + 24, guess[2], _anchor(place), ' font-size="13"'))
-    if limit is not None:
-        place, level = _free_place(down(limit[0]), top, taken)
-        out += _over(_text(place, level, limit[1], _anchor(place), ' font-size="13" font-weight="600"'))
+                  f'<path d="M0-8 8 0 0 8-8 0Z" fill="{_GAP}" stroke="currentColor" stroke-width="2"/></svg>')
+        named += _over(room.text(guess[2], _SMALL, _beside(place, level, guess[2], _SMALL, False), ' font-size="13"'))
     out += named
     rows = [(name, x.say(a), y.say(b)) for name, curve in series for a, b in _sample(curve)]
     rows += [(name, x.say(a), y.say(b)) for name, a, b in points]
@@ -433,24 +465,61 @@ def lines(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], x: Axis, 
                   _svg(bottom + (40 if x.label else 22), out, title, description), legend)
 
 
-def _reach(place: float, level: float) -> list[tuple[float, float]]:
-    """Both ends of a text of some twenty letters, half a phone's width."""
-    start = place - 0.5 * {"start": 0, "middle": 0.5, "end": 1}[_anchor(place)]
-    return [(start, level - 4), (start + 0.25, level - 4), (start + 0.5, level - 4)]
+Way = tuple[float, str, float, float]  # how words stand: (place, anchor, px to the right, level)
 
 
-def _free_place(level: float, top: float, taken: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Where the words of a line across stand, at its right or left end, below or above: where the least is drawn."""
-    places = [(1, level + 15), (1, level - 6), (0, level - 6), (0, level + 15)]
+class _Room:
+    """What is drawn in a plot, as a phone shows it, so that words can stand where the least of it is."""
 
-    def struck(place):
-        low, high = (place[0] - 0.5, place[0] + 0.5)
-        return sum(low < x < high and place[1] - 14 < y < place[1] + 4 for x, y in taken) + (place[1] < top)
+    def __init__(self, bottom: float, heading: str):
+        """bottom: level of the plot's lower edge. heading: what stands above the plot, at its left."""
+        self.bottom = bottom
+        self.lines: list[tuple[float, float]] = []  # (place, level) of spots on curves
+        self.dots: list[tuple[float, float]] = []
+        self.texts = [(*_span(0, heading, "start"), 11.0)]  # (from, to, level)
 
-    return min(places, key=struck)
+    def draw(self, line: Sequence[tuple[float, float]]) -> None:
+        """Take the room of a line, in spots so close that none of it slips through a letter."""
+        self.lines += line[:1]
+        for (place, level), (to_place, to_level) in pairwise(line):
+            steps = math.ceil(max(abs(to_place - place) / 0.02, abs(to_level - level) / 6, 1))
+            self.lines += [(place + (to_place - place) * n / steps, level + (to_level - level) * n / steps)
+                           for n in range(1, steps + 1)]
+
+    def dot(self, place: float, level: float) -> None:
+        """Take the room of a dot: its middle and its rim."""
+        self.dots += [(place + right * _PIXEL, level + under)
+                      for right, under in ((0, 0), (7, 0), (-7, 0), (0, 7), (0, -7))]
+
+    def text(self, words: str, letter: float, ways: Sequence[Way], look: str) -> str:
+        """The words, in the first of the ways under which the least is drawn; their room is taken from then on."""
+        place, anchor, by, level = min(ways, key=lambda way: self._struck(words, letter, way))
+        self.texts.append((*_span(place, words, anchor, letter, by), level))
+        return _text(place, level, words, anchor, _shift(by) + look)
+
+    def _struck(self, words: str, letter: float, way: Way) -> int:
+        place, anchor, by, level = way
+        start, end = _span(place, words, anchor, letter, by)
+
+        def under(spots):
+            return sum(start - 0.01 < x < end + 0.01 and level - 13 < y < level + 3 for x, y in spots)
+
+        outside = start < -0.001 or end > 1.001 or not 12 <= level <= self.bottom - 3
+        on_texts = sum(start < other_end and other < end and abs(level - other_level) < 15
+                       for other, other_end, other_level in self.texts)
+        return 1000 * outside + 50 * on_texts + 5 * under(self.dots) + under(self.lines)
 
 
-def _end_labels(ends: Sequence[tuple], strong: str) -> str:
+def _beside(place: float, level: float, words: str, letter: float, above: bool) -> list[Way]:
+    """The ways in which words can stand by a dot. above: whether they rather stand above it than below."""
+    held = _held(place, words, letter)
+    near = [(*held, -12), (*held, 22)]
+    near = (near if above else near[::-1]) + [("start", 11, 5), ("end", -11, 5), ("start", 7, -9), ("end", -7, -9),
+                                              ("start", 7, 19), ("end", -7, 19), (*held, -28), (*held, 38)]
+    return [(place, anchor, by, level + under) for anchor, by, under in near]
+
+
+def _end_labels(ends: Sequence[tuple], strong: str, room: _Room) -> str:
     """Names at the right ends of curves: above them, or before the end of a curve that falls; none on another.
 
     ends: (name, the last two places and levels of the curve).
@@ -461,7 +530,8 @@ def _end_labels(ends: Sequence[tuple], strong: str) -> str:
         falls = level - last[0][1] > 8
         free = min(level + 4 if falls else level - 5, free)
         weight = "700" if name == strong else "400"
-        out += _text(place - 0.04 * falls, free, name, "end", f' font-size="13" font-weight="{weight}"')
+        out += room.text(name, _SMALL, [(place - 0.04 * falls, "end", 0, free)],
+                         f' font-size="13" font-weight="{weight}"')
         free -= 15
     return out
 

@@ -152,9 +152,9 @@ def get(id: str) -> Fact:
     """The fact of this name, such as "hbm.h100-sxm.bandwidth". Raises ValueError with the nearest names otherwise."""
     facts = _ledger()
     if not isinstance(id, str) or id not in facts:
-        near = difflib.get_close_matches(str(id), facts, n=3, cutoff=0.4)
+        near = difflib.get_close_matches(checks.brief(id, str), facts, n=3, cutoff=0.4)
         hint = f"the nearest are {', '.join(near)}" if near else "evidence.ids() lists them"
-        raise ValueError(f"id is {id!r}; it must be the name of a fact in the ledger: {hint}")
+        raise ValueError(f"id is {checks.brief(id)}; it must be the name of a fact in the ledger: {hint}")
     return facts[id]
 
 
@@ -167,7 +167,12 @@ def ids(group: str | None = None) -> tuple[str, ...]:
 
 
 def find(text: str) -> tuple[Fact, ...]:
-    """Facts whose name, title, source or note holds every word of the text; capitals do not matter."""
+    """Facts whose name, title, source or note holds every word of the text; capitals do not matter.
+
+    Raises ValueError for what is no text.
+    """
+    if not isinstance(text, str):
+        raise ValueError(f"text is {checks.brief(text)}; it must be a text of words to look for")
     words = text.lower().split()
     return tuple(fact for fact in _ledger().values()
                  if not [word for word in words if word not in
@@ -193,18 +198,24 @@ def conflicts() -> tuple[tuple[Fact, ...], ...]:
     return tuple(groups)
 
 
-def table(which: str | Iterable[str | Fact] | None = None, caption: str = "") -> Table:
+def table(which: str | Iterable[str | Fact] | None = None, caption: str = "", brief: bool = False) -> Table:
     """Facts as a table for readers, with kind, status, date, what disagrees, and sources as footnotes.
 
     which: a group of GROUPS ("hbm"), the names of facts or the facts themselves, or nothing for the whole ledger.
+    brief: only value and note, for a narrow page; the footnotes say kind and date of each figure.
     Raises ValueError for a group or a name that is not in the ledger.
     """
+    checks.flag("brief", brief)
     facts = _chosen(which)
     notes = Notes()
-    rows = tuple((f"{fact.title}: {fact.metric}", Cell(fact.amount, (notes.number(fact.source, fact.url),)),
-                  fact.kind, fact.status, fact.date, _remark(fact)) for fact in facts)
+    rows = []
+    for fact in facts:
+        number = notes.number(fact.source, fact.url, f"{fact.standing}, {fact.date}: " if brief else "")
+        standing = () if brief else (fact.kind, fact.status, fact.date)
+        rows.append((f"{fact.title}: {fact.metric}", Cell(fact.amount, (number,)), *standing, _remark(fact)))
     usual = "The ledger" if which is None else GROUPS[which] if isinstance(which, str) else "From the ledger"
-    return Table(caption or usual, ("", "value", "kind", "status", "date", "note"), rows, notes.list())
+    header = ("", "value", "note") if brief else ("", "value", "kind", "status", "date", "note")
+    return Table(caption or usual, header, tuple(rows), notes.list())
 
 
 def conflicts_table(which: Iterable[str] | None = None, caption: str = "Where sources disagree") -> Table:
@@ -215,10 +226,10 @@ def conflicts_table(which: Iterable[str] | None = None, caption: str = "Where so
     """
     groups = conflicts()
     if which is not None:
-        wanted = {get(id).id for id in which}
+        wanted = {get(id).id for id in checks.items("which", which, "names of facts")}
         groups = tuple(group for group in groups if wanted & {fact.id for fact in group})
         if alone := sorted(wanted - {fact.id for group in groups for fact in group}):
-            raise ValueError(f"which has {alone[0]!r}; nothing in the ledger disagrees with it")
+            raise ValueError(f"which has {checks.brief(alone[0])}; nothing in the ledger disagrees with it")
     notes = Notes()
     rows = []
     for group in groups:
@@ -239,11 +250,12 @@ def read(text: str) -> dict[str, Fact]:
     sources = data.pop("source", {})
     for name, source in sources.items():
         if not isinstance(source, Mapping) or not source.get("text") or not set(source) <= {"text", "url"}:
-            raise ValueError(f"ledger, source {name!r}: it must have a text, may have a url, and nothing else")
+            raise ValueError(f"ledger, source {checks.brief(name)}: it must have a text, may have a url, and "
+                             "nothing else")
     facts = {}
     for group, items in data.items():
         if group not in GROUPS:
-            raise ValueError(f"ledger: there is a group {group!r}; it must be one of {', '.join(GROUPS)}")
+            raise ValueError(f"ledger: there is a group {checks.brief(group)}; it must be one of {', '.join(GROUPS)}")
         for item, entries in items.items():
             # What stands in the item itself holds for all of its facts.
             shared = {field: value for field, value in entries.items() if not isinstance(value, Mapping)}
@@ -256,17 +268,18 @@ def read(text: str) -> dict[str, Fact]:
 def _fact(id: str, entry: Mapping, sources: Mapping) -> Fact:
     def must(field, good, allowed):
         if not good(entry.get(field)):
-            raise ValueError(f"ledger, {id}: {field} is {entry.get(field)!r}; it must be {allowed}")
+            raise ValueError(f"ledger, {id}: {field} is {checks.brief(entry.get(field))}; it must be {allowed}")
 
     def text(value):
         return isinstance(value, str) and value.strip() != ""
 
     for part in id.split("."):
         if not _PART.fullmatch(part):
-            raise ValueError(f"ledger, {id}: the name has {part!r}; it must be small letters, digits and dashes")
+            raise ValueError(f"ledger, {id}: the name has {checks.brief(part)}; it must be small letters, "
+                             "digits and dashes")
     unknown = sorted(set(entry) - _FIELDS)
     if unknown:
-        raise ValueError(f"ledger, {id}: there is a field {unknown[0]!r}; "
+        raise ValueError(f"ledger, {id}: there is a field {checks.brief(unknown[0])}; "
                          f"it must be one of {', '.join(sorted(_FIELDS))}")
     must("title", text, "a text")
     must("value", lambda value: isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -306,11 +319,12 @@ def _linked(facts: dict[str, Fact]) -> dict[str, Fact]:
         for field in ("conflicts", "derived_from"):
             for other in getattr(fact, field):
                 if other not in facts or other == fact.id:
-                    raise ValueError(f"ledger, {fact.id}: {field} is {other!r}; it must be the name of another fact")
+                    raise ValueError(f"ledger, {fact.id}: {field} is {checks.brief(other)}; it must be the name "
+                                     "of another fact")
         for other in fact.conflicts:
             if facts[other].base != fact.base:
-                raise ValueError(f"ledger, {fact.id}: conflicts is {other!r}; it must be a fact in {fact.base}, "
-                                 f"not in {facts[other].base}")
+                raise ValueError(f"ledger, {fact.id}: conflicts is {checks.brief(other)}; it must be a fact in "
+                                 f"{fact.base}, not in {facts[other].base}")
             against[fact.id][other] = None
             against[other][fact.id] = None
     return {id: replace(fact, conflicts=tuple(against[id])) for id, fact in facts.items()}
@@ -324,7 +338,8 @@ def _ledger() -> dict[str, Fact]:
 def _chosen(which) -> tuple[Fact, ...]:
     if which is None or isinstance(which, str):
         return tuple(get(id) for id in ids(which))
-    return tuple(each if isinstance(each, Fact) else get(each) for each in which)
+    return tuple(each if isinstance(each, Fact) else get(each)
+                 for each in checks.items("which", which, "facts or their names"))
 
 
 def _remark(fact: Fact) -> str:

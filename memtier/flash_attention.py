@@ -11,7 +11,7 @@ output in registers, but write as little. N tokens, d numbers a head, M numbers 
 
 from dataclasses import dataclass
 
-from memtier import checks, models
+from memtier import checks, models, weights
 from memtier.inventory import Inventory
 from memtier.models import Model
 
@@ -25,14 +25,12 @@ def _bytes_each(dtype: str) -> int:
 
 def _heads(model, batch, sequence, layer) -> tuple[Model, int, int]:
     """(model, rows of scores in one layer, layers asked for), the arguments checked."""
-    model = models.resolve(model)
-    if not isinstance(model, Model):
-        raise ValueError(f"model is the parameter count {model:,}; attention depends on shapes, so it must be an"
-                         " architecture")
+    model = weights.shaped(model, "attention depends on shapes")
     checks.whole("batch", batch)
     checks.whole("sequence", sequence)
     if layer is not None:
         checks.whole("layer", layer, least=0, most=model.layers - 1)
+    weights.within("sequence", sequence, model)
     return model, batch * model.heads * sequence, model.layers if layer is None else 1
 
 
@@ -92,7 +90,7 @@ def tile(*, head_dim: int, sram: int, dtype: str = "bf16") -> Tile:
     Tile(rows=64, columns=384, nbytes=163840, sram=196608)
     """
     each = _bytes_each(dtype)
-    checks.whole("head_dim", head_dim)
+    checks.whole("head_dim", head_dim, most=models.LARGEST)
     checks.whole("sram", sram, least=head_dim * each)
     columns = -(-(sram // each) // (4 * head_dim))
     rows = min(columns, head_dim)
@@ -127,7 +125,7 @@ def traffic(*, sequence: int, head_dim: int, sram: int, dtype: str = "bf16", hea
     Raises ValueError naming argument, value and what is allowed.
     """
     each = _bytes_each(dtype)
-    n, d = checks.whole("sequence", sequence), head_dim
+    n, d = checks.whole("sequence", sequence), checks.whole("head_dim", head_dim, most=models.LARGEST)
     times = checks.whole("heads", heads) * checks.whole("batch", batch) * each
     steps = -(-n // tile(head_dim=head_dim, sram=sram, dtype=dtype).columns)
     return Traffic(standard=times * (4 * n * d + 4 * n * n),

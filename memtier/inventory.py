@@ -21,17 +21,17 @@ class Inventory(Mapping):
 
     def __init__(self, nbytes: Mapping[str, float], title: str = ""):
         if not isinstance(nbytes, Mapping):
-            raise ValueError(f"nbytes is {nbytes!r}; it must be a mapping of name to bytes")
+            raise ValueError(f"nbytes is {checks.brief(nbytes)}; it must be a mapping of name to bytes")
         for name, value in nbytes.items():
             if not isinstance(name, str) or not name:
-                raise ValueError(f"nbytes has the name {name!r}; a name must be a text that is not empty")
-            checks.not_negative(f"nbytes[{name!r}]", value)
+                raise ValueError(f"nbytes has the name {checks.brief(name)}; a name must be a text that is not empty")
+            checks.not_negative(f"nbytes[{checks.brief(name)}]", value)
         self._nbytes = dict(nbytes)
         self.title = title
 
     def __getitem__(self, name: str):
         if name not in self._nbytes:
-            raise KeyError(f"no {name!r} in this inventory; it has {', '.join(self._nbytes) or 'nothing'}")
+            raise KeyError(f"no {checks.brief(name)} in this inventory; it has {', '.join(self._nbytes) or 'nothing'}")
         return self._nbytes[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -85,7 +85,7 @@ class Inventory(Mapping):
     def from_dict(cls, data: Mapping) -> "Inventory":
         """The inverse of to_dict. Raises ValueError when "nbytes" is missing."""
         if not isinstance(data, Mapping) or "nbytes" not in data:
-            raise ValueError(f"data is {data!r}; it must be a mapping with the key 'nbytes'")
+            raise ValueError(f"data is {checks.brief(data)}; it must be a mapping with the key 'nbytes'")
         return cls(data["nbytes"], data.get("title", ""))
 
     def rows(self) -> list[tuple[str, str, str, str, str]]:

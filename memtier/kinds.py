@@ -142,7 +142,7 @@ KINDS = (
         lives="minutes on NVMe, years in object storage",
         if_lost="all work since the checkpoint before it",
         remember=(
-            "One to go on from holds 14 bytes a parameter in mixed-precision Adam; one to serve from holds 2.",
+            "A resumable checkpoint holds 14 bytes a parameter in mixed-precision Adam; one to serve from holds 2.",
             "How fast you can write it sets how often you can afford to, and so what a failure costs.",
             "It is written to a near tier first and then drained downwards, so that the accelerators need not wait.",
         ),

@@ -8,8 +8,8 @@ Seen equal, to the byte, to transformers 5.24.0's own caches in every family of 
 """
 
 import math
-from collections import Counter, OrderedDict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from memtier import checks, models, tiers, weights
@@ -19,6 +19,7 @@ from memtier.weights import Format
 CACHES = ("dynamic", "static")
 COUNTER = 8  # bytes: transformers keeps one int64 in each static layer and in each layer with a window
 MOST_TOKENS = 2**40  # of a sequence, in searches for a length
+MOST_ITEMS = 10**6  # of a cache's popularity or trace: some seconds
 
 
 # Bytes
@@ -35,7 +36,7 @@ def bytes_per_token(model, *, dtype="bf16", position: int | None = None) -> int:
     (327680, 70272, 131072)
     """
     model, dtype = weights.shaped(model), _format(dtype)
-    at = MOST_TOKENS if position is None else checks.whole("position", position)
+    at = MOST_TOKENS if position is None else weights.within("position", checks.whole("position", position), model)
     growing = sum(times * (_kept(window, at) > _kept(window, at - 1)) for window, times in _windows(model, True))
     each = sum(dtype.nbytes((heads, width)) - dtype.once for _, heads, width in vectors(model))
     return growing * each
@@ -57,19 +58,21 @@ def inventory(model, *, batch: int = 1, sequence: int = 8192, dtype="bf16", cach
     windows=False: what a DynamicCache() made without the model's config does, it ignores windows and keeps everything.
     dtype: a Format or its name, one scale (if any) for each run of numbers along a head; "fp8" is transformers'
     QuantizedCache("fp8", config): a byte a number and one fp32 scale for a layer's keys and one for its values.
-    Raises ValueError naming argument, value and what is allowed.
+    Raises ValueError naming argument, value and what is allowed; of a gpt2, for more tokens than it has positions.
 
     >>> inventory("llama-3.1-8b", sequence=8192).total
     1073741824
     """
     model, dtype = weights.shaped(model), _format(dtype)
     checks.whole("batch", batch)
-    checks.whole("sequence", sequence)
+    weights.within("sequence", checks.whole("sequence", sequence), model)
     checks.one_of("cache", cache, CACHES)
+    checks.flag("windows", windows)
     if last is not None:
         checks.whole("last", last, most=sequence)
     if cache == "static" and (last is not None or not windows):
-        raise ValueError(f"cache is 'static', with last {last!r} and windows {windows!r}; both are for dynamic caches")
+        raise ValueError(f"cache is 'static', with last {checks.brief(last)} and windows {windows}; both are for"
+                         " dynamic caches")
     total: dict = {}
     for window, times in _windows(model, windows):
         tokens = _tokens(window, sequence, cache, last)
@@ -148,11 +151,16 @@ def reserved(model, *, lengths: Iterable[int], limit: int, dtype="bf16") -> Inve
     What servers did before paging. Raises ValueError for a length above the limit.
     """
     checks.whole("limit", limit)
-    lengths = tuple(lengths)
+    lengths = _lengths(lengths)
     if lengths and max(lengths) > limit:
-        raise ValueError(f"lengths has {max(lengths)!r}; it must be at most limit, which is {limit}")
+        raise ValueError(f"lengths has {checks.brief(max(lengths))}; it must be at most limit, which is"
+                         f" {checks.brief(limit)}")
     return _held(model, lengths, dtype, lambda window, length: _kept(window, limit), "reserved, unused",
                  f"in one piece of {limit:,} each")
+
+
+def _lengths(lengths) -> tuple[int, ...]:
+    return tuple(checks.whole("lengths", length) for length in checks.items("lengths", lengths, "tokens of sequences"))
 
 
 def _held(model, lengths, dtype, allocated, rest: str, how: str) -> Inventory:
@@ -160,7 +168,8 @@ def _held(model, lengths, dtype, allocated, rest: str, how: str) -> Inventory:
     model, dtype = weights.shaped(model), _format(dtype)
     each = sum(dtype.nbytes((heads, width)) - dtype.once for _, heads, width in vectors(model))
     used = room = 0
-    for length, times in Counter(checks.whole("lengths", length) for length in lengths).items():
+    for length, times in Counter(_lengths(lengths)).items():
+        weights.within("lengths", length, model)
         for window, layers in _windows(model, True):
             used += times * layers * _kept(window, length)
             room += times * layers * allocated(window, length)
@@ -181,10 +190,13 @@ def users(model, *, limit: float, headroom: float, gpus: int = 1, sequence: int 
     >>> users("llama-3.1-70b", limit=80e9, gpus=8, headroom=0.1, sequence=8192)
     162
     """
-    checks.positive("limit", limit)
-    checks.fraction("headroom", headroom)
+    checks.positive("limit", weights.single("limit", limit))
+    checks.fraction("headroom", weights.single("headroom", headroom))
     checks.whole("gpus", gpus)
-    free = gpus * limit * (1 - headroom) - weights.inventory(model, dtype=weights_dtype).total
+    checks.whole("sequence", sequence)
+    model, weights_dtype = weights.shaped(model), weights.get(weights_dtype, "weights_dtype")
+    room = checks.positive("gpus · limit", gpus * limit) * (1 - headroom)
+    free = room - weights.inventory(model, dtype=weights_dtype).total
     return max(0, int(free // _one_user(model, sequence, dtype, block)))
 
 
@@ -195,6 +207,7 @@ def users_to_pass(model, *, nbytes: float | None = None, sequence: int = 8192, d
     (53, 4)
     """
     nbytes = weights.inventory(model).total if nbytes is None else checks.not_negative("nbytes", nbytes)
+    weights.single("nbytes", nbytes)
     return int(nbytes // _one_user(model, sequence, dtype, None)) + 1
 
 
@@ -206,8 +219,9 @@ def prefixes(model, *, count: int, tokens: int, shared: int = 0, dtype="bf16") -
     >>> prefixes("llama-3.1-70b", count=10_000, tokens=4_096).total / 1e12
     13.4217728
     """
+    model = weights.shaped(model)
     checks.whole("count", count)
-    checks.whole("tokens", tokens)
+    weights.within("tokens", checks.whole("tokens", tokens), model)
     checks.whole("shared", shared, least=0, most=tokens)
     once = inventory(model, sequence=shared, dtype=dtype).total if shared else 0
     own = inventory(model, sequence=tokens - shared, dtype=dtype).total if tokens > shared else 0
@@ -218,6 +232,7 @@ def prefixes(model, *, count: int, tokens: int, shared: int = 0, dtype="bf16") -
 def _one_user(model, sequence: int, dtype, block: int | None) -> int:
     if block is None:
         return inventory(model, sequence=sequence, dtype=dtype).total
+    weights.within("sequence", sequence, model)
     return paged(model, lengths=[sequence], block=block, dtype=dtype).total
 
 
@@ -230,6 +245,7 @@ class Place:
 
     rate: bytes/s on the whole way, the slowest part of it. latency: seconds, of all parts that say one, together.
     capacity: bytes, None where no source says. everyone: whether other replicas reach it too.
+    Raises ValueError for a rate not above 0, a latency below 0, and an everyone that is neither True nor False.
     """
 
     name: str
@@ -238,6 +254,13 @@ class Place:
     latency: float
     capacity: float | None = None
     everyone: bool = False
+
+    def __post_init__(self):
+        checks.positive("rate", weights.single("rate", self.rate))
+        checks.not_negative("latency", weights.single("latency", self.latency))
+        if self.capacity is not None:
+            checks.positive("capacity", weights.single("capacity", self.capacity))
+        checks.flag("everyone", self.everyone)
 
 
 def places(*, accelerator="h100-sxm", memory="epyc-genoa-ddr5", drive="micron-9550", store="s3") -> tuple[Place, ...]:
@@ -248,13 +271,15 @@ def places(*, accelerator="h100-sxm", memory="epyc-genoa-ddr5", drive="micron-95
     """
     accelerator = tiers.accelerator(accelerator)
     if accelerator.host_link is None:
-        raise ValueError(f"accelerator is {accelerator.name!r}; the ledger has no link to its host, so choose another")
+        raise ValueError(f"accelerator is {checks.brief(accelerator.name)}; the ledger has no link to its host, so"
+                         " choose another")
     link = tiers.link(accelerator.host_link)
     rate, latency = weights.source_rate(accelerator)
     found = [Place("HBM", accelerator.memory.title, rate, latency, accelerator.memory.capacity)]
-    for name, tier in (("CPU memory", memory), ("NVMe", drive), ("shared store", store)):
-        tier = tiers.get(tier)
-        rate, latency = weights.source_rate(tier)
+    for name, argument, tier in (("CPU memory", "memory", memory), ("NVMe", "drive", drive),
+                                 ("shared store", "store", store)):
+        tier = tiers.get(tier, argument=argument)
+        rate, latency = weights.known_rate(argument, tier, "read"), tier.latency or 0.0
         found.append(Place(name, tier.title, min(rate, link.rate), latency + (link.latency or 0.0), tier.capacity,
                            everyone=name == "shared store"))
     return tuple(found)
@@ -269,7 +294,8 @@ def prefill_flops(model, *, tokens: int, prefix: int = 0, attention: bool = Fals
     """
     checks.whole("tokens", tokens)
     checks.whole("prefix", prefix, least=0)
-    model = weights.shaped(model) if attention else models.resolve(model)
+    model = weights.shaped(model) if checks.flag("attention", attention) else models.resolve(model)
+    weights.within("prefix and tokens together" if prefix else "tokens", prefix + tokens, model)
     flops = tiers.FLOPS_EACH["forward"] * weights.active(model) * tokens
     if attention:
         pairs = sum(times * (_pairs(prefix + tokens, window) - _pairs(prefix, window))
@@ -295,13 +321,15 @@ def recompute_time(model, *, tokens: int, efficiency: float, accelerator="h100-s
     >>> round(recompute_time("llama-3.1-70b", tokens=4096, gpus=8, efficiency=0.4), 2)
     0.18
     """
-    checks.positive("efficiency", checks.fraction("efficiency", efficiency))
+    checks.positive("efficiency", checks.fraction("efficiency", weights.single("efficiency", efficiency)))
     speed = checks.whole("gpus", gpus) * tiers.accelerator(accelerator).flops * efficiency
     return prefill_flops(model, tokens=tokens, prefix=prefix, attention=attention) / speed
 
 
 def stored(model, *, tokens: int, dtype="bf16") -> int:
     """Bytes of one sequence's cache as it is moved and stored: keys, values and scales, without counters."""
+    model = weights.shaped(model)
+    weights.within("tokens", checks.whole("tokens", tokens), model)
     held = inventory(model, sequence=tokens, dtype=dtype)
     return held.total - held.get("counters", 0)
 
@@ -316,7 +344,8 @@ def fetch_time(model, *, tokens: int, source, latency: float | None = None, stre
     15.5
     """
     rate, own = _rate(source)
-    own = own if latency is None else checks.not_negative("latency", latency)
+    own = own if latency is None else checks.not_negative("latency", weights.single("latency", latency))
+    checks.positive("streams", weights.single("streams", streams))
     return tiers.transfer_time(stored(model, tokens=tokens, dtype=dtype), rate, own, streams)
 
 
@@ -339,7 +368,10 @@ def ways(model, *, tokens: int, efficiency: float, accelerator="h100-sxm", gpus:
     """
     found = [Way("recompute", "computed again", recompute_time(model, tokens=tokens, efficiency=efficiency, gpus=gpus,
                                                                accelerator=accelerator, attention=attention))]
-    for place in places(accelerator=accelerator) if where is None else where:
+    checks.whole("links", links)
+    for place in places(accelerator=accelerator) if where is None else checks.items("where", where, "Places"):
+        if not isinstance(place, Place):
+            raise ValueError(f"where has {checks.brief(place)}; it must be a list of Places, as places() gives them")
         streams = 1 if place.everyone else links
         found.append(Way(place.name, place.title,
                          fetch_time(model, tokens=tokens, source=place, streams=streams, dtype=dtype)))
@@ -356,7 +388,7 @@ def break_even_bandwidth(model, *, tokens: int, efficiency: float, latency: floa
     >>> round(break_even_bandwidth("llama-3.1-70b", tokens=4096, gpus=8, efficiency=0.4) / 1e9, 1)
     7.3
     """
-    checks.not_negative("latency", latency)
+    checks.not_negative("latency", weights.single("latency", latency))
     left = recompute_time(model, tokens=tokens, efficiency=efficiency, accelerator=accelerator, gpus=gpus,
                           attention=attention) - latency
     return stored(model, tokens=tokens, dtype=dtype) / left if left > 0 else None
@@ -368,8 +400,11 @@ def break_even_length(model, *, source, efficiency: float, latency: float | None
 
     Only a latency makes short prefixes worth recomputing; attention's own FLOPs (attention=True), which grow with the
     square of the length, make long ones worth fetching even over a slow link. None where no prefix up to MOST_TOKENS
-    is. Source, latency, streams as in `fetch_time`.
+    is, or up to the positions that a gpt2 has learnt. Source, latency, streams as in `fetch_time`.
     """
+
+    model = weights.shaped(model)
+    most = weights.longest(model) or MOST_TOKENS
 
     def fetched(tokens: int) -> bool:
         recompute = recompute_time(model, tokens=tokens, efficiency=efficiency, accelerator=accelerator, gpus=gpus,
@@ -378,7 +413,7 @@ def break_even_length(model, *, source, efficiency: float, latency: float | None
         return fetch < recompute
 
     # recompute − fetch is convex in the length and not above 0 at length 0, so it turns positive once, if at all
-    return weights.first(fetched, most=MOST_TOKENS) if fetched(MOST_TOKENS) else None
+    return weights.first(fetched, most=most) if fetched(most) else None
 
 
 def _rate(source) -> tuple[float, float]:
@@ -389,9 +424,12 @@ def _rate(source) -> tuple[float, float]:
 
 
 def zipf(items: int, exponent: float = 1.0) -> tuple[float, ...]:
-    """How often each of `items` items is asked for, most popular first, as shares: proportional to rank^−exponent."""
-    checks.whole("items", items)
-    checks.not_negative("exponent", exponent)
+    """How often each of `items` items is asked for, most popular first, as shares: proportional to rank^−exponent.
+
+    items: at most MOST_ITEMS. Raises ValueError naming argument, value and what is allowed.
+    """
+    checks.whole("items", items, most=MOST_ITEMS)
+    checks.not_negative("exponent", weights.single("exponent", exponent))
     raw = [rank**-exponent for rank in range(1, items + 1)]
     total = math.fsum(raw)
     return tuple(each / total for each in raw)
@@ -419,13 +457,13 @@ def hit_rate(popularity: Sequence[float], *, capacity: int, policy: str = "lru")
     return math.fsum(share * -math.expm1(-share * time) for share in asked)
 
 
-def _shares(popularity: Sequence[float]) -> list[float]:
-    for each in popularity:
-        checks.not_negative("popularity", each)
-    total = math.fsum(popularity)
+def _shares(popularity: Iterable[float]) -> list[float]:
+    given = checks.items("popularity", popularity, "how often each item is asked for")
+    checks.at_most("items of popularity", len(given), MOST_ITEMS)
+    total = math.fsum(checks.not_negative("popularity", weights.single("popularity", each)) for each in given)
     if total <= 0:
-        raise ValueError(f"popularity is {popularity!r}; it must have an item that is asked for")
-    return [each / total for each in popularity]
+        raise ValueError(f"popularity is {checks.brief(popularity)}; it must have an item that is asked for")
+    return [each / total for each in given]
 
 
 def _stay(shares: list[float], capacity: int) -> float:
@@ -449,8 +487,9 @@ def served(popularity: Sequence[float], *, capacities: Sequence[int], policy: st
     capacities: items a tier holds. What falls out of one tier moves to the next, so the first n tiers together are one
     cache of their capacities together; arguments otherwise as for `hit_rate`.
     """
+    popularity = tuple(_shares(popularity))
     shares, before, room = [], 0.0, 0
-    for capacity in capacities:
+    for capacity in checks.items("capacities", capacities, "whole numbers"):
         room += checks.whole("capacities", capacity, least=0)
         upto = hit_rate(popularity, capacity=room, policy=policy)
         shares.append(max(0.0, upto - before))
@@ -460,33 +499,51 @@ def served(popularity: Sequence[float], *, capacities: Sequence[int], policy: st
 
 def mean_time(shares: Sequence[float], seconds: Sequence[float]) -> float:
     """Mean seconds of a request: Σ share · seconds, with the tiers in `served`'s order, recomputing last."""
+    shares, seconds = checks.items("shares", shares, "shares"), checks.items("seconds", seconds, "seconds")
     if len(shares) != len(seconds):
-        raise ValueError(f"seconds has {len(seconds)} entries; it must have one for each of the {len(shares)} shares")
+        raise ValueError(f"shares has {len(shares)} entries and seconds has {len(seconds)}; they must have as many")
     for share, time in zip(shares, seconds, strict=True):
-        checks.fraction("shares", share)
-        checks.not_negative("seconds", time)
+        checks.fraction("shares", weights.single("shares", share))
+        checks.not_negative("seconds", weights.single("seconds", time))
     return math.fsum(share * time for share, time in zip(shares, seconds, strict=True))
 
 
 def reuse_distances(trace: Iterable) -> Counter:
     """How far apart uses of the same item are: {distinct other items in between: how often}, None for first uses.
 
-    The distribution says what LRU does on this trace at every capacity at once (Mattson et al., 1970).
+    The distribution says what LRU does on this trace at every capacity at once (Mattson et al., 1970). trace: items of
+    any kind that can be a dict's key, in the order of their uses, at most MOST_ITEMS. Raises ValueError for another.
     """
-    recent: OrderedDict = OrderedDict()
+    uses = tuple(trace) if isinstance(trace, str) else checks.items("trace", trace, "uses of items")
+    checks.at_most("uses in trace", len(uses), MOST_ITEMS)
+    # A Fenwick tree over the uses counts those that are their item's latest: one for each item used since then.
+    tree, latest = [0] * (len(uses) + 1), {}
     distances: Counter = Counter()
-    for item in trace:
-        if item in recent:
-            between = 0
-            for other in reversed(recent):
-                if other == item:
-                    break
-                between += 1
-            distances[between] += 1
-            recent.move_to_end(item)
-        else:
+
+    def add(at: int, value: int) -> None:
+        while at < len(tree):
+            tree[at] += value
+            at += at & -at
+
+    def upto(at: int) -> int:
+        total = 0
+        while at:
+            total += tree[at]
+            at -= at & -at
+        return total
+
+    for at, item in enumerate(uses, 1):
+        try:
+            before = latest.get(item)
+        except TypeError:
+            raise ValueError(f"trace has {checks.brief(item)}; its items must be what can be a dict's key") from None
+        if before is None:
             distances[None] += 1
-            recent[item] = True
+        else:
+            distances[len(latest) - upto(before)] += 1
+            add(before, -1)
+        add(at, 1)
+        latest[item] = at
     return distances
 
 
@@ -499,7 +556,13 @@ def reuse_hit_rate(distances: Counter, *, capacity: int) -> float:
     (0.5, 0.0)
     """
     checks.whole("capacity", capacity, least=0)
+    if not isinstance(distances, Mapping):
+        raise ValueError(f"distances is {checks.brief(distances)}; it must be as reuse_distances gives them")
+    for between, times in distances.items():
+        if between is not None:
+            checks.whole("distances", between, least=0)
+        checks.whole("distances", times, least=0)
     total = sum(distances.values())
     if total <= 0:
-        raise ValueError(f"distances is {distances!r}; it must have a request")
+        raise ValueError(f"distances is {checks.brief(distances)}; it must have a request")
     return sum(times for between, times in distances.items() if between is not None and between < capacity) / total

@@ -39,8 +39,7 @@ class Layout:
         for name in ("replicate", "shard", "tensor", "pipeline"):
             checks.whole(name, getattr(self, name))
         checks.one_of("zero", self.zero, STAGES)
-        if not isinstance(self.sequence_parallel, bool):
-            raise ValueError(f"sequence_parallel is {self.sequence_parallel!r}; it must be True or False")
+        checks.flag("sequence_parallel", self.sequence_parallel)
         if self.sequence_parallel and self.tensor == 1:
             raise ValueError("sequence_parallel is True and tensor is 1; it must be False, or tensor 2 or more: the"
                              " GPUs that share a layer divide the sequence")
@@ -62,15 +61,15 @@ def rows(first_dimension: int, shards: int, rank: int) -> int:
     Every rank is given ⌈d/W⌉ rows in turn until none are left, so the last ranks can hold fewer, or none:
     5 rows over 4 ranks are 2, 2, 1, 0. Source: torch 2.13.0, fully_shard (torch.chunk); checked on 2 and 4 ranks.
     """
-    checks.whole("first_dimension", first_dimension)
-    checks.whole("shards", shards)
-    checks.whole("rank", rank, least=0, most=shards - 1)
     chunk = padded_rows(first_dimension, shards)
+    checks.whole("rank", rank, least=0, most=shards - 1)
     return max(0, min(chunk, first_dimension - rank * chunk))
 
 
 def padded_rows(first_dimension: int, shards: int) -> int:
-    """Rows that every rank's storage has room for: ⌈d/W⌉, used or not."""
+    """Rows that every rank's storage has room for: ⌈d/W⌉, used or not. Raises ValueError for counts below 1."""
+    checks.whole("first_dimension", first_dimension)
+    checks.whole("shards", shards)
     return -(-first_dimension // shards)
 
 

@@ -26,7 +26,7 @@ from memtier import checks, units
 
 PARTS = ("embedding", "attention", "mlp", "experts", "router", "norms", "head")
 LARGEST = 2**31 - 1  # of any one size; far beyond every published model, small enough that nothing here can hang
-MOST_LAYERS = 10_000
+MOST_LAYERS = 1_000  # the deepest transformer published (DeepNet, arXiv:2203.00555) has as many
 
 # Activation functions without parameters of their own: "prelu" and "xielu" would add tensors to every layer.
 ACTIVATIONS = (
@@ -429,7 +429,7 @@ class _Config:
 
 def _shown(value) -> str:
     """A value of a config.json as an error message shows it, written as in the file."""
-    return checks.brief(value, lambda value: json.dumps(value, default=str))
+    return checks.brief(value, lambda value: json.dumps(value, default=str, ensure_ascii=False))
 
 
 def _multiple(config: _Config, size: int, heads: int) -> None:
@@ -819,8 +819,7 @@ def _family(keys: Mapping) -> str:
         inner = keys["text_config"].get("model_type") if isinstance(keys["text_config"], Mapping) else None
         raise ValueError(
             f"text_config is set: this {_shown(keys.get('model_type'))} configuration wraps a text model, of family"
-            f" {_shown(inner)}; to count that one alone, paste only what stands under text_config, or pass"
-            ' config["text_config"]'
+            f" {_shown(inner)}; to count that one alone, paste only what stands under text_config"
         )
     if keys.get("model_type") not in FAMILIES:
         given = f"model_type is {_shown(keys['model_type'])}" if "model_type" in keys else "model_type is missing"
@@ -896,17 +895,15 @@ def _buildable(config: _Config, model: Model) -> None:
 def _load(path: str | os.PathLike) -> tuple[dict, str]:
     """A config.json, or the one in a folder, as a dict; and a name for it."""
     file = Path(path)
-    try:
-        if file.is_dir():
-            file = file / "config.json"
-        text = file.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path no system takes
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise ValueError(
-            f"config is {checks.brief(str(path))}; it must be a config.json that can be read: {reason}"
-        ) from None
+    if os.path.isdir(path):
+        file = file / "config.json"
+        if not file.exists():
+            raise ValueError(
+                f"config is {checks.brief(os.fspath(path))}; it must be a config.json, and this folder has none"
+            )
+    text = checks.text_file("config", file, "a config.json")
     called = file.resolve().parent.name if file.name == "config.json" else file.stem
-    return checks.json_object("config", text, str(path)), called
+    return checks.json_object("config", text, os.fspath(path)), called
 
 
 def from_config(config: Mapping | str | os.PathLike, name: str | None = None) -> Model:
@@ -979,8 +976,8 @@ def resolve(model: "Model | str | Mapping | os.PathLike | float") -> Model | int
         return from_config(model)
     if not isinstance(model, str):
         return _count(model)
-    text = model.strip()
-    if text.startswith("{"):
+    text = model.strip().removeprefix("\ufeff")  # the mark that Windows puts before a text
+    if text.lstrip().startswith("{"):
         return from_config(checks.json_object("config", text))
     if not text:
         raise ValueError("model is empty; give a known name, a config.json, or a parameter count such as 70e9")

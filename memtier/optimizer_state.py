@@ -2,14 +2,16 @@
 
     M = P(b_w + b_g + b_m + b_o) + A + O
 
-P parameters; b_w, b_g, b_m, b_o bytes a parameter of stored weights, gradients, separate master weights and all
-optimizer state; A bytes of activations kept for the backward pass; O bytes of other live workspace.
+P parameters; b_w, b_g, b_m, b_o bytes a parameter of stored weights, gradients, separate master weights and moments
+(all that the optimizer remembers beside them); A bytes of activations kept for the backward pass; O bytes of other
+live workspace. "Optimizer state" is b_m and b_o together: what only the update touches.
 """
 
 import math
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Real
 
 from memtier import checks, models, recipes, tiers
 from memtier.inventory import Inventory
@@ -25,7 +27,7 @@ def inventory(model, *, recipe, activations: float = 0, other: float = 0) -> Inv
     Raises ValueError for an unknown recipe, and for a count where the recipe needs shapes.
 
     >>> inventory(70e9, recipe="bf16-adam").total
-    1120000000000.0
+    1120000000000
     """
     model, recipe = models.resolve(model), recipes.get(recipe)
     checks.not_negative("activations", activations)
@@ -40,29 +42,37 @@ def per_gpu(model, *, recipe, gpus=None, stage: int | None = None, layout: Layou
     """Training state on one GPU under ZeRO, before activations.
 
     Give either gpus (one sharding group of that size) and stage, or a Layout, whose tensor and pipeline must be 1.
-    Stage 0 replicates everything, 1 shards master weights and optimizer state, 2 also gradients, 3 also weights
+    Stage 0 replicates everything, 1 shards master weights and moments, 2 also gradients, 3 also weights
     (arXiv:1910.02054).
 
     A parameter count gives the average, P·b/W for what is sharded; gpus may then be a numpy array.
-    A Model gives the rows that FSDP2 really puts on a rank: rank="max" (the fullest, rank 0), a rank's number,
-    or "average". padded=True counts the storage behind them: ⌈d/W⌉ rows of weights and gradients on every rank, and
-    W times as many for what is gathered.
+    A Model gives the rows that FSDP2 really puts on a rank: rank="max" (the fullest), a rank's number, or "average".
+    No rank has more rows than rank 0. Yet under 8-bit Adam the fullest can be another one, since a shard below 4,096
+    elements keeps its moments in fp32, at nearly four times the bytes.
+    padded=True counts the storage behind the rows: ⌈d/W⌉ rows of weights and gradients on every rank, and W times as
+    many for what is gathered.
     gathered=True adds what stage 3 has whole while a layer runs: the root group (embedding, final norm, head), which
     FSDP2 keeps gathered from the forward to the end of the backward pass, and the largest layer. It needs a Model.
 
     Raises ValueError naming argument, value and what is allowed.
     """
     model, recipe = models.resolve(model), recipes.get(recipe)
+    checks.flag("padded", padded)
+    checks.flag("gathered", gathered)
     shards, zero = _sharding(gpus, stage, layout, arrays=not isinstance(model, models.Model))
     if isinstance(rank, str) or not isinstance(model, models.Model):
         checks.one_of("rank", rank, ("max", "average"))
     whole = isinstance(model, models.Model)
     if whole and rank != "average":
-        held = 0 if rank == "max" else checks.whole("rank", rank, least=0, most=shards - 1)
-        state = _by_tensor(model, recipe, shards=shards, rank=held, sharded=SHARDED[zero], padded=padded)
+        held = (_perhaps_fullest(model, recipe, shards) if rank == "max"
+                else [checks.whole("rank", rank, least=0, most=shards - 1)])
+        each = [_by_tensor(model, recipe, shards=shards, rank=rank, sharded=SHARDED[zero], padded=padded)
+                for rank in held]
+        state = max(each, key=lambda state: sum(state.values()))
     else:
         if padded:
-            raise ValueError("padded is True; an average has no padding, so give a Model and a rank")
+            raise ValueError("padded is True; an average has no padding, so choose a model, by a known name or a "
+                             "config.json, and the fullest rank or one by its number")
         one_copy = _by_tensor(model, recipe) if whole else _by_count(model, recipe)
         state = {name: nbytes / shards if name in SHARDED[zero] else nbytes for name, nbytes in one_copy.items()}
     if gathered:
@@ -74,8 +84,9 @@ def gpus_needed(model, *, recipe, stage: int = 3, limit: float, gathered: bool =
     """The smallest number of GPUs whose fullest one needs at most `limit` bytes of state.
 
     A count uses the average; a Model the rows of the fullest rank. limit: bytes, above 0.
-    (adam-8bit keeps shards below 4,096 elements in fp32, so there the fullest rank can grow by a few KiB a tensor as
-    GPUs are added: the answer is then a number that is enough where one fewer is not.)
+    More GPUs never need more on the fullest rank, with one exception: adam-8bit keeps shards below 4,096 elements in
+    fp32, so there a tensor can take up to 24,440 bytes more as its shard shrinks. The answer is then a number that is
+    enough where one fewer is not; a smaller one further down may be enough as well.
     Raises ValueError where no number is enough, because what stays on the fullest GPU exceeds the limit by itself.
 
     >>> gpus_needed(405e9, recipe="bf16-adam", stage=3, limit=100e9)
@@ -87,15 +98,17 @@ def gpus_needed(model, *, recipe, stage: int = 3, limit: float, gathered: bool =
     def need(gpus: int) -> float:
         return per_gpu(model, recipe=recipe, gpus=gpus, stage=stage, gathered=gathered).total
 
+    # The fullest then holds one row of each tensor. Even under 8-bit Adam nobody holds less: with master weights, two
+    # rows take more than 2 * (4 + 2) bytes an element of a row, and one row at most 4 + 8.
     least = need(2**60)
     if least > limit:
-        raise ValueError(f"limit is {limit!r} bytes; under stage {stage} {least:,.0f} bytes stay on every GPU, "
-                         "however many there are")
+        raise ValueError(f"limit is {checks.brief(limit)} bytes; under stage {stage} {least:,.0f} bytes stay on every "
+                         "GPU, however many there are")
     enough = 1
     while need(enough) > limit:
         enough *= 2
     too_few = enough // 2
-    while enough - too_few > 1:  # the fullest rank never needs more when GPUs are added, so halving finds the first
+    while enough - too_few > 1:  # what one fewer does not reach
         middle = (too_few + enough) // 2
         too_few, enough = (too_few, middle) if need(middle) <= limit else (middle, enough)
     return enough
@@ -113,9 +126,9 @@ def traffic(model, *, recipe, micro_batches: int = 1) -> Traffic:
     """What one training step reads and writes of each state class, wherever that class lives.
 
     Weights are read by the forward and by the backward pass of every micro-batch and written once, by the update; a
-    frozen base is only read.
+    frozen base is only read. Where no separate master weights are stored, the update reads the trained weights as well.
     Gradients are written by every micro-batch, read back to be added to from the second on, and read by the update.
-    Master weights and optimizer state are read once and written once. Derived from the Adam update
+    Master weights and moments are read once and written once. Derived from the Adam update
     (arXiv:1412.6980, algorithm 1); caches between HBM and the arithmetic are not counted.
     """
     checks.whole("micro_batches", micro_batches)
@@ -123,19 +136,20 @@ def traffic(model, *, recipe, micro_batches: int = 1) -> Traffic:
     reads = {"weights": 2 * micro_batches, "gradients": micro_batches, "master weights": 1, "optimizer": 1}
     writes = {"gradients": micro_batches, "master weights": 1, "optimizer": 1}
     held = [name for name in CLASSES if name in state]
-    written = {name: _updated_weights(model, recipe) if name == "weights" else writes[name] * state[name]
-               for name in held}
-    return Traffic(Inventory({name: reads[name] * state[name] for name in held}, "read in one step"),
-                   Inventory(written, "written in one step"))
+    trained, started_from = _trained_weights(model, recipe), _masterless_weights(model, recipe)
+    read = {name: reads[name] * state[name] + (started_from if name == "weights" else 0) for name in held}
+    written = {name: trained if name == "weights" else writes[name] * state[name] for name in held}
+    return Traffic(Inventory(read, "read in one step"), Inventory(written, "written in one step"))
 
 
 @dataclass(frozen=True)
 class Offload:
     """What offloading the optimizer moves, and how long that takes. Bytes and seconds of one training step.
 
-    down, up: bytes from the GPUs to the memory and back, over all links. link_seconds: both directions, one after the
-    other. memory_bytes: bytes the CPU reads and writes in its own memory to compute the update (0 when the GPU does).
-    exposed_seconds: what the step waits: the part of link_seconds that overlap does not hide, then the update.
+    down, up: bytes from the GPUs to the memory and back, over all links. down_seconds, up_seconds: what the links take
+    for them. landing_seconds, leaving_seconds: what the memory takes to write what comes down and to read what goes up.
+    memory_bytes: bytes that the update reads and writes in the memory, whoever computes it. update_seconds: how long
+    the memory takes for them where the CPU computes it; 0 where the GPU does, since then they cross the link.
     needed, capacity: bytes that have to stay in the memory, and bytes it has; fits: whether they do.
     """
 
@@ -146,17 +160,31 @@ class Offload:
     up: float
     down_seconds: float
     up_seconds: float
+    landing_seconds: float
+    leaving_seconds: float
     memory_bytes: float
     update_seconds: float
     overlap: float
 
     @property
     def link_seconds(self) -> float:
+        """What the links take in both directions, one after the other."""
         return self.down_seconds + self.up_seconds
 
     @property
+    def crossing_seconds(self) -> tuple[float, float]:
+        """(down, up): in each direction the slower of the links and of the memory at their end."""
+        return max(self.down_seconds, self.landing_seconds), max(self.up_seconds, self.leaving_seconds)
+
+    @property
+    def memory_seconds(self) -> float:
+        """How long the memory is busy with memory_bytes."""
+        return self.update_seconds if self.update == "cpu" else self.landing_seconds + self.leaving_seconds
+
+    @property
     def exposed_seconds(self) -> float:
-        return (1 - self.overlap) * self.link_seconds + self.update_seconds
+        """What the step waits: the part of the crossing that overlap does not hide, then the CPU's update."""
+        return (1 - self.overlap) * sum(self.crossing_seconds) + self.update_seconds
 
     @property
     def fits(self) -> bool:
@@ -165,54 +193,79 @@ class Offload:
 
 def offload(model, *, recipe, link, memory, update: str = "cpu", overlap: float = 0.0, links: int = 1,
             memories: int = 1) -> Offload:
-    """Offload master weights and optimizer state to a slower memory: what crosses the link, and what waits.
+    """Offload master weights and moments to a slower memory: what crosses the link, and what waits.
 
-    update="cpu": the CPU computes the update beside the state (ZeRO-Offload, arXiv:2101.06840). Gradients go down,
-    new weights come up; the state never crosses. The CPU's memory carries the update instead: gradients, master
-    weights and optimizer state read, master weights, optimizer state and weights written.
-    update="gpu": the GPU computes the update, so master weights and optimizer state cross up and then down again.
+    update="cpu": the CPU computes the update beside them (ZeRO-Offload, arXiv:2101.06840). Gradients go down, new
+    weights come up; master weights and moments never cross. The memory carries the update instead: gradients, master
+    weights and moments read, master weights, moments and weights written. A recipe without master weights updates its
+    stored weights: the CPU then holds and reads those in their place.
+    update="gpu": the GPU computes the update, so master weights and moments cross up and then down again.
 
-    link: a Link, its name, or bytes a second in one direction. memory: a Tier, its name.
-    overlap: the fraction of link time hidden behind computation, 0 to 1; the update itself is not hidden.
+    link: a Link, its name, or bytes a second in one direction. memory: a Tier or its name; it is read at its read rate
+    and written at its write rate, and where it is slower than the links, it sets their pace.
+    overlap: the fraction of the crossing hidden behind something else, 0 to 1: gradients behind the backward pass,
+    weights behind the update of those that follow or behind the next forward pass. The update itself is not hidden.
     links: GPUs that each have such a link and carry an equal share. memories: host memories of that kind, likewise.
-    Raises ValueError naming argument, value and what is allowed; also where the memory has no known capacity or rate.
+    Raises ValueError naming argument, value and what is allowed; also for a recipe that trains nothing, and where the
+    memory has no known capacity, read rate or write rate.
     """
+    model, recipe = models.resolve(model), recipes.get(recipe)
     checks.one_of("update", update, ("cpu", "gpu"))
     checks.fraction("overlap", overlap)
     checks.whole("links", links)
     checks.whole("memories", memories)
+    if not recipe.trains:
+        raise ValueError(f"recipe is {recipe.name!r}; it trains nothing, so there is no optimizer to offload: choose a "
+                         "recipe that trains")
+    rate = checks.positive("link", link) if isinstance(link, Real) else tiers.link(link, or_rate=True).rate
+    tier = tiers.get(memory, argument="memory")
+    for what, known in (("capacity", tier.capacity), ("read rate", tier.read), ("write rate", tier.write)):
+        if known is None:
+            raise ValueError(f"memory is {tier.name!r}; the ledger has no {what} for it, so choose another tier")
     state = inventory(model, recipe=recipe)
-    rate = checks.positive("link", link) if isinstance(link, (int, float)) else tiers.link(link).rate
-    tier = tiers.get(memory)
-    if tier.capacity is None:
-        raise ValueError(f"memory is {tier.name!r}; the ledger has no capacity for it, so choose another tier")
     kept = state.get("master weights", 0) + state.get("optimizer", 0)
-    gradients, weights = state.get("gradients", 0), _updated_weights(model, recipe)
-    down, up = (gradients, weights) if update == "cpu" else (kept, kept)
-    # Of the update's traffic, master weights and optimizer state are read and written, gradients read, weights written.
-    memory_bytes = 2 * kept + gradients + weights if update == "cpu" else 0
+    gradients, weights = state.get("gradients", 0), _trained_weights(model, recipe)
+    if update == "cpu":
+        started_from = _masterless_weights(model, recipe)
+        down, up, needed = gradients, weights, kept + gradients + started_from
+        reads, writes = gradients + kept + started_from, kept + weights
+    else:
+        down, up, needed = kept, kept, kept
+        reads, writes = kept, kept
+
+    def busy(nbytes, time) -> float:
+        return time(nbytes, streams=memories) if nbytes else 0.0
+
     return Offload(
         update=update,
-        needed=kept + (gradients if update == "cpu" else 0),
+        needed=needed,
         capacity=tier.capacity * memories,
         down=down,
         up=up,
         down_seconds=tiers.transfer_time(down, rate, streams=links),
         up_seconds=tiers.transfer_time(up, rate, streams=links),
-        memory_bytes=memory_bytes,
-        update_seconds=tier.read_time(memory_bytes, streams=memories) if memory_bytes else 0.0,
+        landing_seconds=busy(down, tier.write_time),
+        leaving_seconds=busy(up, tier.read_time),
+        memory_bytes=reads + writes,
+        update_seconds=busy(reads, tier.read_time) + busy(writes, tier.write_time) if update == "cpu" else 0.0,
         overlap=overlap,
     )
 
 
-def _updated_weights(model, recipe) -> float:
+def _trained_weights(model, recipe) -> float:
     """Bytes of stored weights that an update rewrites: all of them; with a frozen base the adapters' alone."""
     model, recipe = models.resolve(model), recipes.get(recipe)
-    if recipe.gradients == 0:
+    if not recipe.trains:
         return 0
     if recipe.adapters is None:
         return recipe.weights * (model.parameters if isinstance(model, models.Model) else model)
     return recipe.weights * sum(tensor.numel for tensor, trained in recipe.tensors(model) if trained)
+
+
+def _masterless_weights(model, recipe) -> float:
+    """Bytes of stored weights that an update starts from, for want of separate master weights; else 0."""
+    recipe = recipes.get(recipe)
+    return 0 if recipe.master else _trained_weights(model, recipe)
 
 
 def _by_count(parameters, recipe) -> dict:
@@ -243,6 +296,21 @@ def _by_tensor(model, recipe, *, shards=1, rank=0, sharded=frozenset(), padded=F
     return total
 
 
+def _perhaps_fullest(model, recipe, shards: int) -> list[int]:
+    """Ranks of which one is the fullest, the lowest first.
+
+    Rows never increase from a rank to the next, and of more rows no rule remembers less, except that of 8-bit blocks.
+    There every rank is tried at which a tensor's rows change: the first with fewer rows, and the first with none.
+    """
+    if recipe.rule != "8-bit blocks":
+        return [0]
+    changes = {0}
+    for (shape, _, _), _ in _alike(model, recipe):
+        last_full = shape[0] // padded_rows(shape[0], shards)
+        changes |= {last_full, last_full + 1}
+    return sorted(rank for rank in changes if rank < shards)
+
+
 @lru_cache(maxsize=64)
 def _alike(model, recipe) -> tuple:
     """((shape, part, trained), how many) of a run's tensors. Layers repeat them: the 723 of a 70B model are 7 kinds."""
@@ -269,17 +337,17 @@ def _sharding(gpus, stage, layout, arrays: bool):
     """(size of the sharding group, stage), from either way of saying it."""
     if layout is not None:
         if gpus is not None or stage is not None:
-            raise ValueError(f"layout is {layout!r}, with gpus {gpus!r} and stage {stage!r}; give a layout, "
-                             "or gpus and a stage")
+            raise ValueError(f"layout is {checks.brief(layout)}, with gpus {checks.brief(gpus)} and stage "
+                             f"{checks.brief(stage)}; give a layout, or gpus and a stage")
         if not isinstance(layout, Layout):
-            raise ValueError(f"layout is {layout!r}; it must be a Layout")
+            raise ValueError(f"layout is {checks.brief(layout)}; it must be a Layout")
         for name in ("tensor", "pipeline"):
             if getattr(layout, name) != 1:
                 raise ValueError(f"layout has {name}={getattr(layout, name)}; it must be 1: this divides one copy of"
                                  " the state over data parallel GPUs only")
         return layout.shard, layout.zero
     if gpus is None or stage is None:
-        raise ValueError(f"gpus is {gpus!r} and stage is {stage!r}; give both, or a layout")
+        raise ValueError(f"gpus is {checks.brief(gpus)} and stage is {checks.brief(stage)}; give both, or a layout")
     checks.one_of("stage", stage, STAGES)
     if arrays and hasattr(gpus, "min"):
         return checks.positive("gpus", gpus), stage

@@ -4,7 +4,7 @@ Reading it needs the standard library only, so that an explorer in the page can 
 """
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 
 from memtier import checks, units
@@ -12,7 +12,7 @@ from memtier import checks, units
 VERSION = 1
 RUNGS = ("HBM", "PCIe", "CPU cache", "CPU DRAM", "NVMe")  # what a machine can find out about itself, fastest first
 WHATS = ("copy", "to device", "from device", "sequential read", "sequential write", "small read")
-LONGEST_TEXT = 300  # characters of a note; a file from elsewhere shall not flood a page
+LONGEST_TEXT, MOST_ROWS = 300, 1000  # characters of a note, entries; a file from elsewhere shall not flood a page
 
 
 @dataclass(frozen=True)
@@ -122,11 +122,12 @@ def read(source) -> OwnLadder:
         raise ValueError('source is not a measured ladder; it must be JSON with "memtier": "own-ladder", as '
                          "`python -m memtier.lab.tiers --out my-ladder.json` writes it")
     if data.get("version") != VERSION:
-        raise ValueError(f"version is {data.get('version')!r}; it must be {VERSION}, so measure the ladder again")
+        raise ValueError(f"version is {checks.brief(data.get('version'))}; it must be {VERSION}, so measure the ladder "
+                         "again")
     date, platform = data.get("date"), data.get("platform", {})
     _text("date", date)
     if not isinstance(platform, dict):
-        raise ValueError(f"platform is {platform!r}; it must be an object")
+        raise ValueError(f"platform is {checks.brief(platform)}; it must be an object")
     return OwnLadder(date=date, measured=tuple(_rows(Measured, data, "measured")),
                      not_measured=tuple(_rows(NotMeasured, data, "not_measured")), platform=platform)
 
@@ -134,30 +135,35 @@ def read(source) -> OwnLadder:
 def _load(source):
     if isinstance(source, dict):
         return source
-    if isinstance(source, str) and source.lstrip().startswith(("{", "[")):
-        text = source
-    elif isinstance(source, (str, Path)):
-        try:
-            text = Path(source).read_text(encoding="utf-8")
-        except (OSError, ValueError):  # no such file, or not a text
-            raise ValueError(f"source is {str(source)[:60]!r}; it is neither JSON nor a text file") from None
-    else:
-        raise ValueError(f"source is {source!r}; it must be a path, JSON text or a dict")
-    return checks.json_object("source", text)
+    if not isinstance(source, (str, Path)):
+        raise ValueError(f"source is {checks.brief(source)}; it must be a path, JSON text or a dict")
+    if isinstance(source, str) and source.lstrip("\ufeff \t\r\n").startswith(("{", "[")):
+        return checks.json_object("source", source)
+    return checks.json_object("source", checks.text_file("source", source, "JSON, or a text file"), str(source))
 
 
 def _rows(kind, data: dict, key: str):
     """The entries of data[key] as `kind`, each fault told with its place."""
     entries = data.get(key, [])
     if not isinstance(entries, list):
-        raise ValueError(f"{key} is {entries!r}; it must be a list")
+        raise ValueError(f"{key} is {checks.brief(entries)}; it must be a list")
+    if len(entries) > MOST_ROWS:
+        raise ValueError(f"{key} has {len(entries):,} entries; it must have at most {MOST_ROWS:,}")
+    known = {each.name: each.default is MISSING for each in fields(kind)}
     for number, entry in enumerate(entries):
+        where = f"{key}[{number}]"
+        if not isinstance(entry, dict):
+            raise ValueError(f"{where} is {checks.brief(entry)}; it must be an object")
+        if other := [name for name in entry if name not in known]:
+            raise ValueError(f"{where} has {checks.brief(other[0])}; it must have only {', '.join(known)}")
+        if missing := [name for name, needed in known.items() if needed and name not in entry]:
+            raise ValueError(f"{where} has no {missing[0]!r}; it must have one")
         try:
             yield kind(**entry)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{key}[{number}]: {error}") from None
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
 
 
 def _text(name: str, value) -> None:
     if not isinstance(value, str) or len(value) > LONGEST_TEXT:
-        raise ValueError(f"{name} is {str(value)[:60]!r}; it must be a text of at most {LONGEST_TEXT} characters")
+        raise ValueError(f"{name} is {checks.brief(value)}; it must be a text of at most {LONGEST_TEXT} characters")

@@ -1,12 +1,13 @@
 """Recipe: how a training run stores each class of state, in bytes a parameter and, where shapes matter, by tensor.
 
 The four symbols of the course's formula M = P(b_w + b_g + b_m + b_o) + A + O live here:
-b_w weights, b_g gradients, b_m separate master weights, b_o everything the optimizer remembers.
+b_w weights, b_g gradients, b_m separate master weights, b_o the moments, all that the optimizer remembers beside them.
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Real
 
 from memtier import checks
 
@@ -14,6 +15,7 @@ CLASSES = ("weights", "gradients", "master weights", "optimizer")  # of training
 STEP_COUNTER = 4  # bytes: torch.optim keeps one fp32 scalar "step" for each parameter tensor
 BLOCK = 256  # elements that share one fp32 scale in bitsandbytes 0.50's 8-bit optimizers
 LEAST_8BIT = 4096  # elements: smaller tensors keep fp32 state there
+RULES = ("elementwise", "8-bit blocks", "adafactor", "muon")  # how b_o follows from a tensor; the first needs no shape
 
 
 @dataclass(frozen=True)
@@ -21,10 +23,19 @@ class LoRA:
     """Low-rank adapters on a frozen base: each target matrix [out, in] gains A [rank, in] and B [out, rank].
 
     targets: endings of the names of the matrices that get adapters. Source: Hu et al., 2021, arXiv:2106.09685.
+    Raises ValueError for a rank below 1, and for targets that are not a list of names.
     """
 
     rank: int = 16
     targets: tuple[str, ...] = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight")
+
+    def __post_init__(self):
+        checks.whole("rank", self.rank)
+        what = "endings of names, such as 'q_proj.weight'"
+        targets = checks.items("targets", self.targets, what)
+        if not targets or not all(isinstance(each, str) and each for each in targets):
+            raise ValueError(f"targets is {checks.brief(self.targets)}; it must be a list of {what}")
+        object.__setattr__(self, "targets", targets)  # a list too can then be looked up, as a recipe must be
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,7 @@ class Recipe:
     counters: whether every trained tensor also has a 4-byte step counter, as torch.optim keeps it.
     adapters: a LoRA when the base is frozen and only adapters are trained.
     source: who counts it this way.
+    Raises ValueError naming argument, value and what is allowed.
     """
 
     name: str
@@ -51,6 +63,29 @@ class Recipe:
     counters: bool = True
     adapters: LoRA | None = None
 
+    def __post_init__(self):
+        for name in ("name", "title", "source"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name} is {checks.brief(getattr(self, name))}; it must be a text")
+        for name in ("weights", "gradients", "master", "gathered"):
+            _each(name, getattr(self, name))
+        checks.one_of("rule", self.rule, RULES)
+        by_shape = self.rule != RULES[0]
+        if by_shape and self.optimizer is not None:
+            raise ValueError(f"optimizer is {checks.brief(self.optimizer)}; it must be None with the rule "
+                             f"{self.rule!r}, which tells it from a tensor's shape")
+        if not by_shape:
+            _each("optimizer", self.optimizer)
+        checks.flag("counters", self.counters)
+        if not isinstance(self.adapters, LoRA | None):
+            raise ValueError(f"adapters is {checks.brief(self.adapters)}; it must be a LoRA, or None where all "
+                             "weights are trained")
+
+    @property
+    def trains(self) -> bool:
+        """Whether there are gradients, and so an update; serving has neither."""
+        return self.gradients > 0
+
     @property
     def needs_shapes(self) -> bool:
         """True where a bare parameter count cannot give the answer."""
@@ -60,8 +95,8 @@ class Recipe:
     def by_class(self) -> dict[str, float]:
         """b_w, b_g, b_m and b_o in bytes. Raises ValueError for a recipe whose state depends on shapes."""
         if self.needs_shapes:
-            raise ValueError(f"recipe is {self.name!r}; its bytes a parameter depend on the tensors' shapes, "
-                             "so ask for a model's inventory instead")
+            raise ValueError(f"recipe is {self.name!r}; its bytes a parameter depend on the tensors' shapes, so there "
+                             "is no one number: ask what a model needs, by a known name or a config.json")
         return dict(zip(CLASSES, (self.weights, self.gradients, self.master, self.optimizer), strict=True))
 
     @property
@@ -98,6 +133,14 @@ class Recipe:
             yield from ((tensor, True) for tensor in _adapters(model, self.adapters))
 
 
+def _each(name: str, value) -> float:
+    """Return value if it is one number of bytes a parameter, 0 or more."""
+    checks.not_negative(name, value)
+    if not isinstance(value, Real):  # an array would pass as well
+        raise ValueError(f"{name} is {checks.brief(value)}; it must be a number, 0 or more")
+    return value
+
+
 def _eight_bit(elements: int) -> int:
     """Two moments of 1 byte each and an fp32 scale a block of 256; small tensors stay fp32 (bitsandbytes 0.50.2).
 
@@ -129,12 +172,19 @@ def _is_hidden_matrix(shape: tuple[int, ...], part: str) -> bool:
 
 
 def _adapters(model, lora: LoRA) -> Iterator:
-    """The two adapter tensors of every target matrix. Raises ValueError when no name of the model matches."""
+    """The two adapter tensors of every target matrix.
+
+    Raises ValueError when no name of the model matches, and for one that is no matrix.
+    """
     targets = [tensor for tensor in model.tensors() if tensor.name.endswith(lora.targets)]
+    given = f"targets is {checks.brief(lora.targets)}"
     if not targets:
-        raise ValueError(f"targets is {lora.targets!r}; {model.name} has no such tensor, it ends its names with "
+        raise ValueError(f"{given}; {model.name} has no such tensor, it ends its names with "
                          + ", ".join(sorted({".".join(tensor.name.split(".")[-2:]) for tensor in model.tensors()})))
     for tensor in targets:
+        if len(tensor.shape) != 2:
+            raise ValueError(f"{given}; it must name matrices, and {tensor.name} of {model.name} is "
+                             + " × ".join(map(str, tensor.shape)))
         out, into = tensor.shape
         stem = tensor.name.removesuffix(".weight")
         yield type(tensor)(f"{stem}.lora_A.weight", (lora.rank, into), tensor.part, tensor.unit)

@@ -12,9 +12,10 @@ Every function but `interval` with Daly's method, `schedule`, `survives` and `re
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple
 
-from memtier import checks, tiers
+from memtier import checks, tiers, weights
 
 METHODS = ("young", "daly")
 COUNTS = ("first-order", "exact")
@@ -31,11 +32,14 @@ def mtbf(components: Mapping[str, tuple[int, float]]) -> float:
     3.1
     """
     if not isinstance(components, Mapping) or not components:
-        raise ValueError(f"components is {components!r}; it must map at least one name to (count, seconds)")
+        raise ValueError(f"components is {checks.brief(components)}; it must map at least one name to (count, seconds)")
     rate = 0.0
-    for name, (count, seconds) in components.items():
-        checks.whole(f"count of {name}", count)
-        rate += count / checks.positive(f"mtbf of {name}", seconds)
+    for name, pair in components.items():
+        named = checks.brief(name, str)
+        if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+            raise ValueError(f"components has {checks.brief(pair)} for {named}; it must be (count, seconds)")
+        count = checks.not_negative(f"count of {named}", checks.whole(f"count of {named}", pair[0]))
+        rate += count / checks.positive(f"mtbf of {named}", pair[1])
     return 1 / rate
 
 
@@ -45,7 +49,8 @@ def observed_mtbf(failures: int, seconds: float) -> float:
     >>> round(observed_mtbf(419, 54 * 86400) / 3600, 2)
     3.09
     """
-    return checks.positive("seconds", seconds) / checks.whole("failures", failures)
+    checks.not_negative("failures", checks.whole("failures", failures))
+    return checks.positive("seconds", seconds) / failures
 
 
 def failures_expected(seconds, mtbf_seconds):
@@ -55,6 +60,8 @@ def failures_expected(seconds, mtbf_seconds):
 
 def survives(seconds: float, mtbf_seconds: float) -> float:
     """The chance that nothing fails for so many seconds: exp(−t/M)."""
+    weights.single("seconds", seconds)
+    weights.single("mtbf_seconds", mtbf_seconds)
     return math.exp(-failures_expected(seconds, mtbf_seconds))
 
 
@@ -73,6 +80,9 @@ def interval(write_seconds, mtbf_seconds, method: str = "young"):
     checks.one_of("method", method, METHODS)
     checks.positive("write_seconds", write_seconds)
     checks.positive("mtbf_seconds", mtbf_seconds)
+    if method == "daly":  # which has two branches
+        weights.single("write_seconds", write_seconds)
+        weights.single("mtbf_seconds", mtbf_seconds)
     young = (2 * write_seconds * mtbf_seconds) ** 0.5
     if method == "young":
         return young
@@ -108,11 +118,11 @@ def restart(nbytes: float, *, source, readers: int = 1, detect: float = 0.0, sta
     checks.whole("readers", readers)
     checks.not_negative("detect", detect)
     checks.not_negative("start", start)
-    if isinstance(source, (int, float)):
+    if isinstance(source, Real):
         reading = tiers.transfer_time(nbytes, checks.positive("source", source), streams=readers)
     else:
-        tier = tiers.get(source)
-        reading = tier.read_time(nbytes, streams=1 if tier.shared else readers)
+        tier = tiers.get(source, argument="source", or_rate=True)
+        reading = tier.read_time(nbytes, streams=1 if tier.shared else readers, argument="source")
     return detect + start + reading
 
 
@@ -161,11 +171,29 @@ def goodput(*, interval, write_seconds, mtbf_seconds, restart=0.0, lag=0.0, meth
     segment = interval + write_seconds
     checks.at_most("(interval + write_seconds) / mtbf_seconds", segment / mtbf_seconds, HOPELESS)
     checks.at_most("restart / mtbf_seconds", restart / mtbf_seconds, HOPELESS)
-    failures = math.e ** (segment / mtbf_seconds) - 1
-    spent = {"saving": write_seconds + 0 * failures, "lost work": mtbf_seconds * failures - segment + failures * lag,
-             "restart": failures * mtbf_seconds * (math.e ** (restart / mtbf_seconds) - 1)}
+    again = _excess(segment / mtbf_seconds)  # M·(e^(S/M) − 1) is S·(1 + again)
+    failures = segment / mtbf_seconds * (1 + again)
+    spent = {"saving": write_seconds + 0 * failures, "lost work": segment * again + failures * lag,
+             "restart": failures * restart * (1 + _excess(restart / mtbf_seconds))}
     whole = interval + sum(spent.values())
     return Goodput(interval / whole, {name: seconds / whole for name, seconds in spent.items()})
+
+
+def _excess(x):
+    """(e^x − 1 − x) / x: by how much more than x a small x makes e^x − 1 grow, without taking 1 and x away from e^x.
+
+    With y for x/2 and r for the answer at y it is r + (y/2)·(1 + r)², so it is doubled up from an x of at most 1, where
+    x/2 + x²/6 + x³/24 + … gives it. Takes numbers and numpy arrays of 0 to HOPELESS.
+    """
+    halvings = 9  # HOPELESS / 2⁹ is below 1
+    y = x / 2**halvings
+    found = term = y / 2
+    for n in range(3, 16):
+        term = term * y / n
+        found = found + term
+    for _ in range(halvings):
+        found, y = found + y / 2 * (1 + found) ** 2, 2 * y
+    return found
 
 
 class Level(NamedTuple):
@@ -192,16 +220,16 @@ def schedule(levels: Sequence[Level], mtbf_seconds: float) -> Goodput:
     restart: Σ C/τ + share·(τ/2 + lag + R)/M. The shares must add up to 1, or some failure would find no checkpoint.
     Raises ValueError for bad arguments. Derived from Young's count, tier by tier.
     """
-    checks.positive("mtbf_seconds", mtbf_seconds)
-    levels = [Level(*level) for level in levels]
+    checks.positive("mtbf_seconds", weights.single("mtbf_seconds", mtbf_seconds))
+    levels = _levels(levels)
     losses = {}
     for name, every, write_seconds, restart, share, lag in levels:
-        checks.fraction(f"share of {name}", share)
         one = goodput(interval=every, write_seconds=write_seconds, mtbf_seconds=mtbf_seconds, restart=restart, lag=lag)
         for loss, part in one.losses.items():
             losses[f"{name}: {loss}"] = part if loss == "saving" else share * part
     if not math.isclose(sum(level.share for level in levels), 1, abs_tol=1e-9):
-        raise ValueError(f"shares are {[level.share for level in levels]!r}; they must add up to 1")
+        raise ValueError(f"levels: shares are {checks.brief([level.share for level in levels])}; they must add up to"
+                         " 1")
     return Goodput(max(0.0, 1 - sum(losses.values())), losses)
 
 
@@ -211,5 +239,21 @@ def best_schedule(levels: Sequence[Level], mtbf_seconds: float) -> tuple[Level, 
     In `schedule` the intervals do not touch each other, so each is Young's with the failures it answers for: M/share.
     A tier that answers for none is dropped. Raises ValueError as `interval` does.
     """
+    checks.positive("mtbf_seconds", weights.single("mtbf_seconds", mtbf_seconds))
     return tuple(level._replace(interval=interval(level.write_seconds, mtbf_seconds / level.share))
-                 for level in (Level(*each) for each in levels) if level.share)
+                 for level in _levels(levels) if level.share)
+
+
+def _levels(levels: Sequence[Level]) -> list[Level]:
+    """The tiers of a schedule, each with a name of its own and a share from 0 to 1; intervals may be still to come."""
+    found: list[Level] = []
+    for each in checks.items("levels", levels, "Levels"):
+        if not isinstance(each, tuple) or not 5 <= len(each) <= 6:
+            raise ValueError(f"levels has {checks.brief(each)}; it must be a Level: a name, and four or five numbers")
+        level = Level(*each)
+        if not isinstance(level.name, str) or level.name in [other.name for other in found]:
+            raise ValueError(f"levels has the name {checks.brief(level.name)}; it must be a text, and each level's own")
+        checks.fraction(f"levels: share of {checks.brief(level.name, str)}", weights.single("levels: share",
+                                                                                           level.share))
+        found.append(level)
+    return found

@@ -56,6 +56,11 @@ class Tier:
     shared: bool = False
     facts: Mapping[str, Fact] = field(default_factory=dict, compare=False, repr=False)
 
+    def __post_init__(self):
+        checks.one_of("rung", self.rung, RUNGS)
+        _sizes(self, "capacity", "read", "write", "latency", "write_latency", "endurance", "read_measured")
+        checks.flag("shared", self.shared)
+
     @property
     def status(self) -> str:
         """Announced if any figure of it is only announced, else shipping: one of evidence.STATUSES."""
@@ -102,6 +107,10 @@ class Link:
     rate_measured: float | None = None
     facts: Mapping[str, Fact] = field(default_factory=dict, compare=False, repr=False)
 
+    def __post_init__(self):
+        checks.positive("rate", self.rate)
+        _sizes(self, "latency", "rate_measured")
+
     @property
     def status(self) -> str:
         """Announced if any figure of it is only announced, else shipping: one of evidence.STATUSES."""
@@ -126,6 +135,12 @@ class Accelerator:
     host_link: str | None = None
     peer_link: str | None = None
     facts: Mapping[str, Fact] = field(default_factory=dict, compare=False, repr=False)
+
+    def __post_init__(self):
+        if not isinstance(self.memory, Tier):
+            raise ValueError(f"memory is {checks.brief(self.memory)}; it must be a Tier")
+        checks.positive("flops", self.flops)
+        _sizes(self, "flops_measured", "rent_low", "rent_high")
 
     @property
     def status(self) -> str:
@@ -297,9 +312,9 @@ def price(nbytes, tier, months=1.0, lifetime=36.0):
     checks.positive("lifetime", lifetime)
     fact = tier if isinstance(tier, Fact) else get(tier).price
     if fact is None:
-        raise ValueError(f"tier is {get(tier).name!r}; the ledger has no price for it, so choose another")
+        raise ValueError(f"tier is {checks.brief(get(tier).name)}; the ledger has no price for it, so choose another")
     if fact.base not in FIGURES["price"]:
-        raise ValueError(f"tier is {fact.id!r}; it must be a price in {' or '.join(FIGURES['price'])}")
+        raise ValueError(f"tier is {checks.brief(fact.id)}; it must be a price in {' or '.join(FIGURES['price'])}")
     share = months if fact.base == "USD/byte/month" else months / lifetime
     return nbytes * fact.quantity * share
 
@@ -311,7 +326,7 @@ def table(which: Iterable[str | Tier] | None = None, nbytes: float | None = None
     which: names or Tiers; the ladder if left out. nbytes: adds the time to read so many bytes once.
     brief: without the columns rung, kind and date, for a narrow page; the footnotes say kind and date of each figure.
     """
-    tiers = ladder() if which is None else tuple(map(get, which))
+    tiers = ladder() if which is None else tuple(map(get, checks.items("which", which, "names or Tiers")))
     notes = Notes()
     columns = {"capacity": units.format_bytes, "read": units.format_rate, "write": units.format_rate,
                "latency": units.format_time}
@@ -328,15 +343,34 @@ def table(which: Iterable[str | Tier] | None = None, nbytes: float | None = None
     return Table(caption or "The ladder, one example a rung", tuple(header), tuple(map(tuple, rows)), notes.list())
 
 
+def overview(caption: str = "One example of each rung") -> Table:
+    """One example of each rung for a first look: a dash where no source says, a mark on what was not measured.
+
+    Marked by a footnote is what a maker claims, what was computed from other figures and what is illustrative; the
+    others are from datasheets or measured. The date is that of the oldest figure in the row.
+    """
+    notes = Notes()
+    columns = {"capacity": units.format_bytes, "read": units.format_rate, "latency": units.format_time}
+    rows = []
+    for tier in ladder():
+        said = {what: tier.facts[what] for what in columns if what in tier.facts}
+        cells = [Cell(columns[what](getattr(tier, what)), tuple(notes.number(words) for words in _doubts(said[what])))
+                 if what in said else "–" for what in columns]
+        oldest = min(date for fact in said.values() for date in fact.date.split("/"))
+        rows.append((f"{tier.rung}: {_announced(tier)}", *cells, oldest))
+    return Table(caption, ("rung: example", "capacity", "read", "first byte", "as of"), tuple(rows), notes.list())
+
+
 def links_table(which: Iterable[str | Link] | None = None, caption: str = "") -> Table:
     """Links as a table for readers: rates in one direction, specified and measured.
 
     which: names or Links; all if left out.
     """
+    found = links() if which is None else checks.items("which", which, "names or Links")
     notes = Notes()
     columns = {"rate": units.format_rate, "rate_measured": units.format_rate}
     rows = tuple((_announced(each), *(_figure(each, what, say, notes) for what, say in columns.items()),
-                  *_standing(each.facts, columns)) for each in map(link, links() if which is None else which))
+                  *_standing(each.facts, columns)) for each in map(link, found))
     return Table(caption or "Links, one direction", ("link", "rate", "measured", "kind", "date"), rows, notes.list())
 
 
@@ -346,9 +380,10 @@ def accelerators_table(which: Iterable[str | Accelerator] | None = None, caption
 
     which: names or Accelerators; all if left out. brief: without kind and date, which the footnotes say.
     """
+    found = accelerators() if which is None else checks.items("which", which, "names or Accelerators")
     notes = Notes()
     rows = []
-    for each in map(accelerator, accelerators() if which is None else which):
+    for each in map(accelerator, found):
         ridge = f"{ridge_point(each.flops, each.memory.read):,.0f}" if each.memory.read else "–"
         shown = {"memory": each.memory.facts.get("capacity"), "bandwidth": each.memory.facts.get("read"), **each.facts}
         rows.append((_announced(each), _figure(each.memory, "capacity", units.format_bytes, notes),
@@ -361,23 +396,30 @@ def accelerators_table(which: Iterable[str | Accelerator] | None = None, caption
     return Table(caption or "Accelerators", header, tuple(rows), notes.list())
 
 
-def price_table(nbytes: float = units.TB, months: float = 1.0, lifetime: float = 36.0, caption: str = "") -> Table:
+def price_table(nbytes: float = units.TB, months: float = 1.0, lifetime: float = 36.0, caption: str = "",
+                brief: bool = False) -> Table:
     """What it costs to keep nbytes for some months at each tier's price (see `price`), as a table for readers.
 
     Prices that several tiers share stand once. They are of different dates, and one may be bought and another rented.
+    brief: the cost comes second, and how it is paid and its kind stand in the footnotes, for a narrow page.
     """
+    checks.flag("brief", brief)
     notes = Notes()
     rows = {}
     for tier in map(get, names()):
         if tier.price and tier.price.id not in rows:
             fact = tier.price
             paid = "each month" if fact.base == "USD/byte/month" else f"once, for {lifetime:g} months"
-            note = notes.number(fact.source, fact.url, after=f" ({fact.note})" if fact.note else "")
-            rows[fact.id] = (tier.rung, fact.title, f"${price(nbytes, fact, months, lifetime):,.2f}", fact.date,
-                             Cell(fact.amount, (note,)), paid, fact.kind)
+            note = notes.number(fact.source, fact.url, f"{fact.kind}, paid {paid}: " if brief else "",
+                                f" ({fact.note})" if fact.note else "")
+            cost, amount = f"${price(nbytes, fact, months, lifetime):,.2f}", Cell(fact.amount, (note,))
+            rows[fact.id] = ((f"{tier.rung}: {fact.title}", cost, amount, fact.date) if brief else
+                             (tier.rung, fact.title, cost, fact.date, amount, paid, fact.kind))
     span = "a month" if months == 1 else f"{months:g} months"
-    return Table(caption or f"Keeping {units.format_bytes(nbytes)} for {span}",
-                 ("rung", "what", "cost", "date", "price", "paid", "kind"), tuple(rows.values()), notes.list())
+    header = (("what", "cost", "price", "date") if brief else
+              ("rung", "what", "cost", "date", "price", "paid", "kind"))
+    return Table(caption or f"Keeping {units.format_bytes(nbytes)} for {span}", header, tuple(rows.values()),
+                 notes.list())
 
 
 def read(text: str) -> dict:
@@ -397,13 +439,14 @@ def read(text: str) -> dict:
     if [found["tier"][name].rung for name in ladder] != list(RUNGS):
         raise ValueError(f"tiers, ladder: it is {ladder}; it must have one tier for each of {', '.join(RUNGS)}")
     if data:
-        raise ValueError(f"tiers: there is {next(iter(data))!r}; it must be one of ladder, tier, link, accelerator")
+        raise ValueError(f"tiers: there is {checks.brief(next(iter(data)))}; it must be one of ladder, tier, "
+                         "link, accelerator")
     return found | {"ladder": tuple(found["tier"][name] for name in ladder)}
 
 
 def _built(build, sort: str, name: str, entry: dict, found: dict):
     """One Tier, Link or Accelerator from its entry: names of facts become figures, names of links are checked."""
-    where = f"{sort} {name!r}"
+    where = f"{sort} {checks.brief(name)}"
     needed = {"tier": ("title", "rung"), "link": ("title", "rate"), "accelerator": ("title", "memory", "flops")}[sort]
     for what in needed:
         if what not in entry:
@@ -431,13 +474,15 @@ def _fact(where: str, what: str, id: str, allowed: tuple[str, ...] | None) -> Fa
     except ValueError as error:
         raise ValueError(f"tiers, {where}: {what} {str(error).removeprefix('id ')}") from None
     if allowed is not None and fact.base not in allowed:
-        raise ValueError(f"tiers, {where}: {what} is {id!r}, in {fact.base}; it must be in {' or '.join(allowed)}")
+        raise ValueError(f"tiers, {where}: {what} is {checks.brief(id)}, in {fact.base}; it must be in "
+                         f"{' or '.join(allowed)}")
     return fact
 
 
 def _is_one_of(where: str, what: str, value, allowed) -> None:
     if value not in allowed:
-        raise ValueError(f"tiers, {where}: {what} is {value!r}; it must be one of {', '.join(sorted(allowed))}")
+        raise ValueError(f"tiers, {where}: {what} is {checks.brief(value)}; it must be one of "
+                         f"{', '.join(sorted(allowed))}")
 
 
 @cache
@@ -450,11 +495,20 @@ def _known(sorts: tuple[str, ...], name, argument: str, or_rate: bool):
     known = {each: entry for sort in reversed(sorts) for each, entry in _data()[sort].items()}
     if not isinstance(name, str) or name not in known:
         near = difflib.get_close_matches(checks.brief(name, str), known, n=3, cutoff=0.4)
-        hint = f"the nearest are {', '.join(near)}" if near else f"one of {', '.join(known)}"
+        hint = f"one of {', '.join(known)}" if len(known) <= 30 else "tiers.names() lists them"
+        hint = f"the nearest are {', '.join(near)}" if near else hint
         rate = "bytes a second as a number, or " if or_rate else ""
-        raise ValueError(f"{argument} is {checks.brief(name)}; it must be {rate}the name of a known "
-                         f"{' or '.join(sorts)}: {hint}")
+        sort = " or ".join(filter(None, (", ".join(sorts[:-1]), sorts[-1])))
+        raise ValueError(f"{argument} is {checks.brief(name)}; it must be {rate}the name of a known {sort}: {hint}")
     return known[name]
+
+
+def _sizes(each, *names: str) -> None:
+    """Check that these figures are numbers above 0 where they are known; a latency may be 0."""
+    for name in names:
+        value = getattr(each, name)
+        if value is not None:
+            (checks.not_negative if name.endswith("latency") else checks.positive)(name, value)
 
 
 def _status(facts: Mapping[str, Fact]) -> str:
@@ -481,6 +535,16 @@ def _figure(each, what: str, say, notes: Notes) -> str | Cell:
     # Of what someone estimated or computed, a reader should see how.
     how = f" ({fact.note})" if fact.note and fact.kind in ("derived", "survey") else ""
     return Cell(say(value), (notes.number(fact.source, fact.url, f"{fact.standing}, {fact.date}: ", how),))
+
+
+def _doubts(fact: Fact) -> list[str]:
+    """What a reader should hold against a figure at first sight; nothing against a datasheet or a measurement."""
+    against = {"vendor claim": "the maker's claim, not yet in a datasheet", "derived": "computed from other figures",
+               "survey": "collected or estimated by a third party"}
+    round_figure = ["illustrative: a round figure for teaching" if fact.kind == "survey" else
+                    "it rests on an illustrative figure"] if "illustrative" in fact.note else []
+    return [*([against[fact.kind]] if fact.kind in against and not (round_figure and fact.kind == "survey") else []),
+            *round_figure]
 
 
 def _standing(facts: Mapping[str, Fact | None], shown: Iterable[str]) -> tuple[str, str]:

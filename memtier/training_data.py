@@ -11,15 +11,18 @@ bandwidth that a hop has to carry.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike
 
-from memtier import checks, evidence, models, tiers, units
+from memtier import checks, evidence, models, tiers, units, weights
 from memtier.inventory import Inventory
 from memtier.table import Cell, Notes, Table
 
 UINT16, UINT32 = 2, 4  # bytes of a stored token id
 TOKEN_IN_BATCH = 8  # bytes of a token id in a batch: torch's embedding look-up is usually given int64
 POLICIES = ("lru", "pinned", "same order")
+MOST_SIDE = 10**9  # of a decoded picture, and tokens or frames of a sample: far beyond any
 _EXACT = 2**53  # below it a float holds every whole number
 
 
@@ -35,8 +38,12 @@ def bytes_per_token(vocabulary) -> int:
     >>> bytes_per_token(50_257), bytes_per_token("llama-3.1-8b")
     (2, 4)
     """
-    if not isinstance(vocabulary, (int, float)):
-        vocabulary = models.resolve(vocabulary)
+    if isinstance(vocabulary, (str, Mapping, PathLike)):
+        try:
+            vocabulary = models.resolve(vocabulary)
+        except ValueError as error:
+            said = str(error).removeprefix("model is ")
+            raise ValueError(f"vocabulary is {said}" if said != str(error) else f"vocabulary: {said}") from None
     size = vocabulary.vocab if isinstance(vocabulary, models.Model) else checks.whole("vocabulary", vocabulary)
     return UINT16 if size <= 2**16 else UINT32
 
@@ -49,13 +56,13 @@ def text(tokens, *, vocabulary) -> Inventory:
     >>> text(15e12, vocabulary=128_256).total
     60000000000000
     """
-    nbytes = checks.not_negative("tokens", tokens) * bytes_per_token(vocabulary)
-    return _held(nbytes, f"{units.format_count(tokens)} tokens as ids")
+    nbytes = checks.not_negative("tokens", weights.single("tokens", tokens)) * bytes_per_token(vocabulary)
+    return _held("tokens", nbytes, f"{units.format_count(tokens)} tokens as ids")
 
 
 def tokens_in(nbytes, *, vocabulary) -> int:
     """Whole tokens in so many bytes of stored ids: the inverse of text(). Raises ValueError naming the argument."""
-    return int(checks.not_negative("nbytes", nbytes)) // bytes_per_token(vocabulary)
+    return int(checks.not_negative("nbytes", weights.single("nbytes", nbytes))) // bytes_per_token(vocabulary)
 
 
 @dataclass(frozen=True)
@@ -63,12 +70,16 @@ class Sample:
     """One sample as it moves.
 
     stored: bytes in object storage and on NVMe, compressed where it is. batched: bytes in a batch in CPU memory, and on
-    its way to HBM. title: what it is.
+    its way to HBM. title: what it is. Raises ValueError for sizes not above 0.
     """
 
     title: str
     stored: float
     batched: float
+
+    def __post_init__(self):
+        for name in ("stored", "batched"):
+            checks.positive(name, weights.single(name, getattr(self, name)))
 
 
 def sequence(tokens: int = 8192, *, vocabulary) -> Sample:
@@ -77,7 +88,7 @@ def sequence(tokens: int = 8192, *, vocabulary) -> Sample:
     The targets are the same ids one place further on, so they are not stored; nor are they sent, where the GPU shifts
     them itself. Raises ValueError naming the argument.
     """
-    checks.whole("tokens", tokens)
+    checks.whole("tokens", tokens, most=MOST_SIDE)
     return Sample(f"a sequence of {tokens:,} tokens", tokens * bytes_per_token(vocabulary), tokens * TOKEN_IN_BATCH)
 
 
@@ -89,9 +100,10 @@ def image(nbytes, *, height: int = 224, width: int = 224, channels: int = 3, ele
     >>> image(150e3).batched
     150528
     """
-    size = math.prod(checks.whole(name, value) for name, value in
+    size = math.prod(checks.whole(name, value, most=MOST_SIDE) for name, value in
                      (("height", height), ("width", width), ("channels", channels), ("element", element)))
-    return Sample(f"an image of {units.format_bytes(nbytes)}", checks.positive("nbytes", nbytes), size)
+    checks.positive("nbytes", weights.single("nbytes", nbytes))
+    return Sample(f"an image of {units.format_bytes(nbytes)}", nbytes, size)
 
 
 def clip(seconds, *, bit_rate, frames: int, height: int = 224, width: int = 224, channels: int = 3,
@@ -104,20 +116,28 @@ def clip(seconds, *, bit_rate, frames: int, height: int = 224, width: int = 224,
     >>> clip(10, bit_rate=5e6, frames=32).stored
     6250000.0
     """
-    checks.positive("seconds", seconds)
-    checks.positive("bit_rate", bit_rate)
+    checks.positive("seconds", weights.single("seconds", seconds))
+    checks.positive("bit_rate", weights.single("bit_rate", bit_rate))
     frame = image(1, height=height, width=width, channels=channels, element=element).batched
-    decoded = checks.whole("frames", frames) * frame
+    decoded = checks.whole("frames", frames, most=MOST_SIDE) * frame
     return Sample(f"{units.format_time(seconds)} of video", seconds * bit_rate / 8, decoded)
 
 
 def dataset(sample: Sample, count) -> Inventory:
     """Bytes of `count` such samples on disk. count: 0 or more. Raises ValueError naming the argument."""
-    return _held(checks.not_negative("count", count) * sample.stored, f"{units.format_count(count)} × {sample.title}")
+    checks.not_negative("count", weights.single("count", count))
+    return _held("count", count * _sample(sample).stored, f"{units.format_count(count)} × {sample.title}")
 
 
-def _held(nbytes, title: str) -> Inventory:
-    """An Inventory of training data, in whole bytes where that is exact."""
+def _sample(sample) -> Sample:
+    if not isinstance(sample, Sample):
+        raise ValueError(f"sample is {checks.brief(sample)}; it must be a Sample, such as image(150e3)")
+    return sample
+
+
+def _held(argument: str, nbytes, title: str) -> Inventory:
+    """An Inventory of training data, in whole bytes where that is exact. argument: what was perhaps too large."""
+    checks.not_negative(f"bytes of {argument}", nbytes)
     exact = isinstance(nbytes, float) and nbytes.is_integer() and nbytes < _EXACT
     return Inventory({"training data": int(nbytes) if exact else nbytes}, title)
 
@@ -136,7 +156,7 @@ def tokens_per_second(model, *, gpus: int, flops, what: str = "training") -> flo
     2.7
     """
     checks.whole("gpus", gpus)
-    checks.positive("flops", flops)
+    checks.positive("flops", weights.single("flops", flops))
     model = models.resolve(model)
     passed = model.active_parameters if isinstance(model, models.Model) else model
     return gpus * flops / tiers.flops(passed, tokens=1, what=what)
@@ -198,26 +218,32 @@ def pipeline(sample: Sample, *, rate, request=None, in_flight: int = 1, hits: fl
     A connection carries request / (latency + request / bandwidth); the latency is taken as fixed, so this is the best
     case. Raises ValueError naming argument, value and what is allowed.
     """
-    checks.positive("rate", rate)
-    checks.whole("in_flight", in_flight)
-    checks.fraction("hits", hits)
-    checks.whole("drives", drives)
-    checks.whole("gpus", gpus)
-    request = checks.positive("request", sample.stored if request is None else request)
-    store, nvme, link = tiers.get(store), tiers.get(nvme), tiers.link(link)
-    network = tiers.get("s3").read if network is None else checks.positive("network", network)
-    ways = [(in_flight * request / (store.latency + request / store.read), f"{in_flight:,} in flight"),
-            (network, "the node's network")]
+    _sample(sample)
+    checks.positive("rate", weights.single("rate", rate))
+    checks.whole("in_flight", in_flight, most=MOST_SIDE)
+    checks.fraction("hits", weights.single("hits", hits))
+    checks.whole("drives", drives, most=MOST_SIDE)
+    checks.whole("gpus", gpus, most=MOST_SIDE)
+    request = checks.positive("request", weights.single("request", sample.stored if request is None else request))
+    network = tiers.get("s3").read if network is None else network
+    checks.positive("network", weights.single("network", network))
+    store, nvme, link = tiers.get(store, argument="store"), tiers.get(nvme, argument="nvme"), tiers.link(link)
+    # A latency that no source gives counts as 0.
+    connection = request / ((store.latency or 0.0) + request / weights.known_rate("store", store, "read"))
+    ways = [(in_flight * connection, f"{in_flight:,} in flight"), (network, "the node's network")]
     if requests_per_second is not None:
-        ways.append((checks.positive("requests_per_second", requests_per_second) * request, "requests a second"))
+        checks.positive("requests_per_second", weights.single("requests_per_second", requests_per_second))
+        ways.append((requests_per_second * request, "requests a second"))
     fetched, limit = min(ways)
     stored = rate * sample.stored
     hops = [Hop("object storage → NVMe", stored * (1 - hits), fetched, limit),
-            Hop("writing NVMe", stored * (1 - hits), nvme.write * drives, nvme.title),
-            Hop("NVMe → CPU memory", stored, nvme.read * drives, nvme.title)]
+            Hop("writing NVMe", stored * (1 - hits), weights.known_rate("nvme", nvme, "write") * drives, nvme.title),
+            Hop("NVMe → CPU memory", stored, weights.known_rate("nvme", nvme, "read") * drives, nvme.title)]
     if prepared is not None:
-        hops.append(Hop("CPU: decode and batch", stored, checks.positive("prepared", prepared) * sample.stored,
-                        f"{prepared:,.0f} samples a second"))
+        checks.positive("prepared", weights.single("prepared", prepared))
+        count = f"{prepared:,.0f}"
+        hops.append(Hop("CPU: decode and batch", stored, prepared * sample.stored,
+                        f"{count} sample{'' if count == '1' else 's'} a second"))
     hops.append(Hop("CPU memory → HBM", rate * sample.batched, link.rate * gpus, link.title))
     return Pipeline(rate, tuple(hops))
 
@@ -234,9 +260,11 @@ def prefetch_depth(rate, *, request, latency, bandwidth) -> int:
     >>> prefetch_depth(3e9, request=64e6, latency=0.15, bandwidth=87.5e6)      # shards of 64 MB
     42
     """
-    checks.positive("rate", rate)
-    checks.positive("request", request)
-    return math.ceil(rate / request * tiers.transfer_time(request, bandwidth, latency))
+    for name, value in (("rate", rate), ("request", request), ("bandwidth", bandwidth)):
+        checks.positive(name, weights.single(name, value))
+    checks.not_negative("latency", weights.single("latency", latency))
+    depth = rate / request * tiers.transfer_time(request, bandwidth, latency)
+    return math.ceil(checks.not_negative("rate · (latency / request + 1 / bandwidth)", depth))
 
 
 def stall_fraction(step, load, *, depth: int = 0) -> float:
@@ -250,8 +278,8 @@ def stall_fraction(step, load, *, depth: int = 0) -> float:
     >>> [round(stall_fraction(0.03, 0.1, depth=depth), 2) for depth in (0, 1, 2, 4)]
     [0.77, 0.7, 0.4, 0.0]
     """
-    checks.positive("step", step)
-    checks.not_negative("load", load)
+    checks.positive("step", weights.single("step", step))
+    checks.not_negative("load", weights.single("load", load))
     if checks.whole("depth", depth, least=0) == 0:
         return load / (load + step)
     return max(0.0, 1 - depth * step / load) if load else 0.0
@@ -271,7 +299,7 @@ def cache_hits(share: float, *, policy: str = "lru") -> float:
     >>> round(cache_hits(0.5), 3)
     0.153
     """
-    checks.fraction("share", share)
+    checks.fraction("share", weights.single("share", share))
     checks.one_of("policy", policy, POLICIES)
     if share == 1 or policy == "pinned":
         return float(share)
@@ -280,7 +308,9 @@ def cache_hits(share: float, *, policy: str = "lru") -> float:
 
 def requests(nbytes, *, request) -> int:
     """Requests that reading nbytes takes, `request` bytes each, rounded up. Raises ValueError naming the argument."""
-    return math.ceil(checks.not_negative("nbytes", nbytes) / checks.positive("request", request))
+    checks.not_negative("nbytes", weights.single("nbytes", nbytes))
+    checks.positive("request", weights.single("request", request))
+    return math.ceil(checks.not_negative("nbytes / request", nbytes / request))
 
 
 def request_price(count, *, price: str = "price.s3-standard.gets") -> float:
@@ -289,9 +319,12 @@ def request_price(count, *, price: str = "price.s3-standard.gets") -> float:
     >>> round(request_price(1_000_000), 2)
     0.4
     """
-    fact = evidence.get(price)
+    try:
+        fact = evidence.get(price)
+    except ValueError as error:
+        raise ValueError(f"price: {error}") from None
     if fact.base != "USD/request":
-        raise ValueError(f"price is {price!r}; it must be a price of requests, not one in {fact.base}")
+        raise ValueError(f"price is {checks.brief(price)}; it must be a price of requests, not one in {fact.base}")
     return checks.not_negative("count", count) * fact.quantity
 
 

@@ -19,30 +19,39 @@ SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.
 COUNTS = {"": 1, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 SMALLEST, LARGEST, MOST_DIGITS = 1e-30, 1e30, 100  # of a number that is read; no honest one is near these
 
-_NUMBER = re.compile(r"\s*([0-9][0-9,_]*(?:\.[0-9,]+)?(?:[eE][+-]?[0-9]+)?)\s*(\S*)\s*")
+_NUMBER = re.compile(r"\s*((?:[0-9][0-9,_]*(?:\.[0-9,]+)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(\S*)\s*")
+_UNDERSCORES = re.compile(r"[0-9]+(_[0-9]+)*(\.[0-9]+)?")  # one at a time, between digits, as Python has it
 _THOUSANDS = re.compile(r"[1-9][0-9]{0,2}(,[0-9]{3})+(\.[0-9]+)?")  # the only place for a comma
+_ALLOWED = ", ".join(DECIMAL | BINARY)
 _BYTE_UNITS = {name.lower(): size for name, size in (DECIMAL | BINARY).items()} | {"bytes": 1, "byte": 1}
 # Network vendors write Gb/s: with a capital prefix, a lower-case b means bits.
 _BIT_UNITS = {name[:-1] + "b": size for name, size in (DECIMAL | BINARY).items()}
-_TIME_UNITS = SECONDS | {"sec": 1.0, "second": 1.0, "seconds": 1.0, "minute": 60.0, "minutes": 60.0, "m": 60.0,
-                         "hour": 3600.0, "hours": 3600.0, "d": 86400.0, "day": 86400.0}
+# "μs" begins with the Greek letter and "µs" in SECONDS with the micro sign; Unicode's normal form has the former.
+_TIME_UNITS = SECONDS | {"\u03bcs": 1e-6, "sec": 1.0, "second": 1.0, "seconds": 1.0, "minute": 60.0, "minutes": 60.0,
+                         "m": 60.0, "hour": 3600.0, "hours": 3600.0, "d": 86400.0, "day": 86400.0}
 _COUNT_WORDS = COUNTS | {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+
+
+def _not(text, what: str) -> str:
+    """How a message about a text begins. what: "a size", say, or the name of an argument, such as "model"."""
+    return f"{checks.brief(text)} is not {what}:" if what.startswith("a ") else f"{what} is {checks.brief(text)};"
 
 
 def _split(text, what, wanted):
     """(the number, exactly; the unit behind it)."""
-    given = f"{what} is {checks.brief(text)}"
     match = _NUMBER.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(f"{given}; write {wanted}")
+        raise ValueError(f"{_not(text, what)} write {wanted}")
     front = re.split("[eE]", match[1])[0]
     if "," in front and not _THOUSANDS.fullmatch(front):
-        raise ValueError(f"{given}; a comma only separates groups of three digits, as in 1,120, and decimals follow a "
-                         "point, as in 1.92")
+        raise ValueError(f"{_not(text, what)} a comma only separates groups of three digits, as in 1,120, and decimals "
+                         "follow a point, as in 1.92")
+    if "_" in front and not _UNDERSCORES.fullmatch(front):
+        raise ValueError(f"{_not(text, what)} an underscore only stands between two digits, as in 1_024")
     digits = match[1].replace(",", "").replace("_", "")
     zero = not front.strip("0._")
     if len(digits) > MOST_DIGITS or not (zero or SMALLEST <= float(digits) <= LARGEST):
-        raise ValueError(f"{given}; its number must be 0, or from {SMALLEST:g} to {LARGEST:g}, in at most "
+        raise ValueError(f"{_not(text, what)} its number must be 0, or from {SMALLEST:g} to {LARGEST:g}, in at most "
                          f"{MOST_DIGITS} digits")
     return Fraction(0 if zero else digits), match[2]
 
@@ -54,11 +63,20 @@ def _scaled(number, size):
 
 
 def parse_number(text: str) -> int | float:
-    """A number without a unit, 0 or more: "400e12", "0.1" or "1,024". Raises ValueError naming the text."""
+    """A number without a unit, 0 or more: "400e12", ".1" or "1,024". Raises ValueError naming the text."""
     number, unit = _split(text, "a number", "digits, such as 16")
     if unit:
-        raise ValueError(f"a number is {checks.brief(text)}; write digits without a unit, such as 16")
+        raise ValueError(f"{_not(text, 'a number')} write digits without a unit, such as 16")
     return _scaled(number, 1)
+
+
+def parse_share(text: str) -> float:
+    """A share from "25 %", "0.25" or, since a fraction is at most 1, a bare "25". Raises ValueError naming the text."""
+    wanted = "a percentage such as '12.5 %', or 0.125"
+    number, sign = _split(text, "a share", wanted)
+    if sign not in ("", "%"):
+        raise ValueError(f"{_not(text, 'a share')} write {wanted}")
+    return float(number / 100 if sign or number > 1 else number)
 
 
 def parse_count(text: str, what: str = "a count") -> int:
@@ -70,7 +88,7 @@ def parse_count(text: str, what: str = "a count") -> int:
     number, word = _split(text, what, wanted)
     scale = _COUNT_WORDS.get(word.lower())
     if scale is None or (number * scale).denominator != 1:
-        raise ValueError(f"{what} is {checks.brief(text)}; write {wanted}")
+        raise ValueError(f"{_not(text, what)} write {wanted}")
     return int(number * scale)
 
 
@@ -84,10 +102,9 @@ def parse_bytes(text: str) -> int | float:
     if unit == "":
         return _scaled(number, 1)
     if unit in _BIT_UNITS:
-        raise ValueError(f"a size is {checks.brief(text)}; {unit} means bits, write bytes: one of "
-                         + ", ".join(DECIMAL | BINARY))
+        raise ValueError(f"{_not(text, 'a size')} {unit} means bits, write bytes: one of {_ALLOWED}")
     if unit.lower() not in _BYTE_UNITS:
-        raise ValueError(f"a size is {checks.brief(text)}; its unit must be one of {', '.join(DECIMAL | BINARY)}")
+        raise ValueError(f"{_not(text, 'a size')} its unit must be one of {_ALLOWED}")
     return _scaled(number, _BYTE_UNITS[unit.lower()])
 
 
@@ -100,17 +117,17 @@ def parse_rate(text: str) -> int | float:
     amount = unit[:-2] if unit.endswith("/s") else unit[:-2].capitalize() if unit.endswith("bps") else ""
     if amount in _BIT_UNITS:
         return _scaled(number, Fraction(_BIT_UNITS[amount], 8))
-    if amount in DECIMAL | BINARY:
-        return _scaled(number, (DECIMAL | BINARY)[amount])
-    raise ValueError(f"a rate is {checks.brief(text)}; write bytes a second such as '64 GB/s', or bits such as "
-                     "'100 Gb/s'")
+    if amount == "kB" or amount in DECIMAL | BINARY:
+        return _scaled(number, KB if amount == "kB" else (DECIMAL | BINARY)[amount])
+    raise ValueError(f"{_not(text, 'a rate')} write bytes a second such as '64 GB/s', in one of {_ALLOWED}, or bits "
+                     "such as '100 Gb/s'")
 
 
 def parse_time(text: str) -> float:
     """Seconds from "60 us", "42 ms", "3.5 s", "26 min", "3 h" or "54 days". Raises ValueError naming the text."""
     number, unit = _split(text, "a time", "a number and a unit, such as '60 us'")
     if unit not in _TIME_UNITS:
-        raise ValueError(f"a time is {checks.brief(text)}; its unit must be one of {', '.join(SECONDS)}")
+        raise ValueError(f"{_not(text, 'a time')} its unit must be one of {', '.join(SECONDS)}")
     return float(number * _TIME_UNITS[unit])
 
 
@@ -139,10 +156,10 @@ def _with_unit(value: float, units: dict, digits: int) -> str:
 def format_bytes(nbytes: float, binary: bool = False, digits: int = 3) -> str:
     """A size for people: format_bytes(1.12e12) is "1.12 TB", with binary=True "1.02 TiB".
 
-    nbytes: bytes, 0 or more. digits: significant digits, at least 1. Raises ValueError otherwise.
+    nbytes: bytes, 0 or more. digits: significant digits, 1 to 100. Raises ValueError otherwise.
     """
     checks.not_negative("nbytes", nbytes)
-    checks.whole("digits", digits)
+    checks.whole("digits", digits, most=MOST_DIGITS)
     return _with_unit(nbytes, BINARY if binary else DECIMAL, digits)
 
 
@@ -156,12 +173,14 @@ def both(nbytes: float, digits: int = 3) -> str:
 def format_rate(rate: float, digits: int = 3) -> str:
     """A rate in decimal bytes a second: format_rate(3.35e12) is "3.35 TB/s". rate: bytes/s, 0 or more."""
     checks.not_negative("rate", rate)
+    checks.whole("digits", digits, most=MOST_DIGITS)
     return _with_unit(rate, DECIMAL, digits) + "/s"
 
 
 def format_time(seconds: float, digits: int = 3) -> str:
     """A time in the unit that suits it, from ns to days: format_time(0.0418) is "41.8 ms". seconds: 0 or more."""
     checks.not_negative("seconds", seconds)
+    checks.whole("digits", digits, most=MOST_DIGITS)
     units = {name: size for name, size in SECONDS.items() if name != "us"}
     if seconds == 0:
         return "0 s"
@@ -172,6 +191,7 @@ def format_time(seconds: float, digits: int = 3) -> str:
 def format_count(count: float, digits: int = 3) -> str:
     """A count in words: format_count(70_553_706_496) is "70.6 billion". count: 0 or more."""
     checks.not_negative("count", count)
+    checks.whole("digits", digits, most=MOST_DIGITS)
     if count < 10_000:
         return _digits(count, max(digits, len(str(int(count)))))
     return _with_unit(count, COUNTS, digits).strip()

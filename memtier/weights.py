@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from numbers import Real
 
 from memtier import checks, models, tiers
 from memtier.inventory import Inventory
@@ -44,8 +45,11 @@ class Format:
     def __post_init__(self):
         checks.whole("bits", self.bits)
         checks.one_of("along", self.along, ALONG)
-        if self.group is not None or self.along != "row":
+        checks.flag("padded", self.padded)
+        if self.group is not None or self.along != "row" or self.padded or self.again is not None:
             checks.whole("group", self.group)
+        if self.again is not None:
+            checks.whole("again", self.again)
         for name in ("scale", "zero", "once"):
             checks.whole(name, getattr(self, name), least=0)
 
@@ -132,9 +136,12 @@ PLAIN = ("fp32", "bf16", "fp16")  # formats of one number at a time, for every p
 FP32_ROUTERS = ("deepseek_v2", "deepseek_v3")  # families whose routers transformers 5.24.0 holds in fp32
 
 
-def get(name: "str | Format") -> Format:
-    """The format of this name; a Format is given back. Raises ValueError for a name that is not in FORMATS."""
-    return name if isinstance(name, Format) else FORMATS[checks.one_of("dtype", name, FORMATS)]
+def get(name: "str | Format", argument: str = "dtype") -> Format:
+    """The format of this name; a Format is given back. argument: what messages call it.
+
+    Raises ValueError for a name that is not in FORMATS.
+    """
+    return name if isinstance(name, Format) else FORMATS[checks.one_of(argument, name, FORMATS)]
 
 
 def inventory(model, *, dtype="bf16", keep: Iterable[str] | None = None, kept="bf16", router=None) -> Inventory:
@@ -150,14 +157,16 @@ def inventory(model, *, dtype="bf16", keep: Iterable[str] | None = None, kept="b
     >>> inventory("llama-3.1-8b").total
     16060522496
     """
-    model, dtype, kept, keep = models.resolve(model), get(dtype), get(kept), _kept_parts(dtype, keep)
+    model, dtype, kept, keep = models.resolve(model), get(dtype), get(kept, "kept"), _kept_parts(dtype, keep)
+    router = None if router is None else get(router, "router")
     if not isinstance(model, models.Model):
         if keep and keep != KEPT:
-            raise ValueError(f"keep is {keep!r}; a parameter count has no parts, so give a Model")
+            raise ValueError(f"keep is {checks.brief(keep)}; a parameter count has no parts, so name a model or give"
+                             " its config.json")
         return Inventory({"weights": _whole(model * dtype.bytes_each)}, f"weights in {dtype.name}, scales included")
     total = dict.fromkeys(models.PARTS, 0)
     for (shape, part), times in _alike(model):
-        used = get(router) if router and part == "router" else _format(shape, part, dtype, keep, kept)
+        used = router if router and part == "router" else _format(shape, part, dtype, keep, kept)
         total[part] += times * used.nbytes(shape)
     total = {part: nbytes for part, nbytes in total.items() if nbytes}
     return Inventory(total, f"weights of {model.name} in {dtype.name}")
@@ -168,7 +177,7 @@ def by_format(model, *, dtype, keep: Iterable[str] | None = None, kept="bf16") -
 
     Arguments as for `inventory`, but a Model is needed. A dtype without scales has no entry for them.
     """
-    model, dtype, kept, keep = shaped(model), get(dtype), get(kept), _kept_parts(dtype, keep)
+    model, dtype, kept, keep = shaped(model), get(dtype), get(kept, "kept"), _kept_parts(dtype, keep)
     total = {dtype.name: 0, "scales": 0, f"kept in {kept.name}": 0}
     for (shape, part), times in _alike(model):
         used = _format(shape, part, dtype, keep, kept)
@@ -191,10 +200,11 @@ def gpus_needed(model, *, limit: float, headroom: float, dtype="bf16", keep: Ite
     >>> gpus_needed("llama-3.1-405b", limit=80e9, headroom=0.2)
     13
     """
-    checks.positive("limit", limit)
-    if checks.fraction("headroom", headroom) == 1:
-        raise ValueError(f"headroom is {headroom!r}; it must be below 1, or no room is left for weights")
-    return max(1, math.ceil(inventory(model, dtype=dtype, keep=keep).total / (limit * (1 - headroom))))
+    checks.positive("limit", single("limit", limit))
+    if checks.fraction("headroom", single("headroom", headroom)) == 1:
+        raise ValueError("headroom is 1; it must be below 1, or no room is left for weights")
+    needed = inventory(model, dtype=dtype, keep=keep).total / (1 - headroom) / limit
+    return max(1, math.ceil(checks.not_negative("weights / limit", needed)))
 
 
 # What a token reads
@@ -227,7 +237,7 @@ def read(model, *, batch: int = 1, dtype="bf16", keep: Iterable[str] | None = No
     """
     checks.one_of("lookup", lookup, ("whole", "rows"))
     checks.whole("batch", batch)
-    model = models.resolve(model)
+    model, keep = models.resolve(model), _kept_parts(dtype, keep)
     held = dict(inventory(model, dtype=dtype, keep=keep, kept=kept).items())
     if not isinstance(model, models.Model):
         return Inventory(held, f"weights read in a step of {batch}")
@@ -240,7 +250,7 @@ def read(model, *, batch: int = 1, dtype="bf16", keep: Iterable[str] | None = No
             held["experts"] *= distinct_experts(model.experts, model.experts_per_token, batch) / model.experts
     if lookup == "rows":
         tables = [each.shape for each in model.tensors() if each.part == "embedding"]  # and gpt2's learnt positions
-        used = get(kept) if "embedding" in _kept_parts(dtype, keep) else get(dtype)
+        used = get(kept, "kept") if "embedding" in keep else get(dtype)
         held["embedding"] = sum(used.nbytes((height if model.tied and not place else min(batch, height), width))
                                 for place, (height, width) in enumerate(tables))
     return Inventory(held, f"weights of {model.name} read in a step of {batch}")
@@ -268,17 +278,22 @@ def source_rate(source) -> tuple[float, float]:
     source: the name of an accelerator (its memory), a tier or a link, one of those objects, or bytes/s.
     Raises ValueError for an unknown name, and for a tier without a known read rate.
     """
-    if isinstance(source, (int, float)):
+    if isinstance(source, Real):
         return checks.positive("source", source), 0.0
-    if isinstance(source, tiers.Accelerator) or source in tiers.accelerators():
-        source = tiers.accelerator(source).memory
-    elif isinstance(source, tiers.Link) or source in tiers.links():
-        link = tiers.link(source)
-        return link.rate, link.latency or 0.0
-    tier = tiers.get(source)
-    if tier.read is None:
-        raise ValueError(f"source is {tier.name!r}; the ledger has no read rate for it, so choose another")
-    return tier.read, tier.latency or 0.0
+    found = tiers.find(source, or_rate=True)
+    if isinstance(found, tiers.Link):
+        return found.rate, found.latency or 0.0
+    tier = found.memory if isinstance(found, tiers.Accelerator) else found
+    return known_rate("source", tier, "read"), tier.latency or 0.0
+
+
+def known_rate(argument: str, tier: tiers.Tier, way: str) -> float:
+    """A tier's rate in bytes a second, way "read" or "write". Raises ValueError where no source gives one."""
+    rate = getattr(tier, way)
+    if rate is None:
+        raise ValueError(f"{argument} is {checks.brief(tier.name)}; the ledger has no {way} rate for it, so choose"
+                         " another")
+    return rate
 
 
 @dataclass(frozen=True)
@@ -326,14 +341,15 @@ def decode(model, *, accelerator="h100-sxm", batch: int = 1, gpus: int = 1, dtyp
     """
     accelerator = tiers.accelerator(accelerator)
     checks.whole("gpus", gpus)
-    checks.not_negative("kv", kv)
+    checks.not_negative("kv", single("kv", kv))
+    flops = accelerator.flops if flops is None else checks.positive("flops", single("flops", flops))
     weights = read(model, batch=batch, dtype=dtype, keep=keep, lookup=lookup)
+    checks.not_negative("batch · kv", batch * kv)
     everything = weights + Inventory({"KV cache": batch * kv}) if kv else weights
     work = tiers.flops(active(model), batch)
-    speed = accelerator.flops if flops is None else checks.positive("flops", flops)
     return Decode(batch=batch, read=everything, flops=work,
                   memory_seconds=everything.total / (source_rate(accelerator)[0] * gpus),
-                  compute_seconds=work / (speed * gpus))
+                  compute_seconds=work / (flops * gpus))
 
 
 def memory_bound_until(model, *, accelerator="h100-sxm", dtype="bf16", keep: Iterable[str] | None = None,
@@ -346,6 +362,8 @@ def memory_bound_until(model, *, accelerator="h100-sxm", dtype="bf16", keep: Ite
     >>> memory_bound_until("llama-3.1-8b")
     296
     """
+
+    keep = _kept_parts(dtype, keep)
 
     def computing(batch: int) -> bool:
         step = decode(model, accelerator=accelerator, batch=batch, dtype=dtype, keep=keep, kv=kv, flops=flops,
@@ -377,20 +395,44 @@ def active(model) -> int:
     return model.active_parameters if isinstance(model, models.Model) else model
 
 
-def shaped(model) -> models.Model:
-    """The Model, where shapes are needed. Raises ValueError for a bare parameter count."""
+def shaped(model, why: str = "shapes are needed here") -> models.Model:
+    """The Model, where shapes are needed. Raises ValueError for a bare parameter count, saying why."""
     model = models.resolve(model)
     if not isinstance(model, models.Model):
-        raise ValueError(f"model is {model!r}, a parameter count; shapes are needed here, so give a Model")
+        raise ValueError(f"model is the parameter count {model:,}; {why}, so name a model or give its config.json")
     return model
+
+
+def single(argument: str, value):
+    """Return value if it is one number or none at all, but no array: what is rounded or summed cannot be swept."""
+    if getattr(value, "shape", ()) != ():
+        raise ValueError(f"{argument} is {checks.brief(value)}; it must be one number")
+    return value
+
+
+def longest(model) -> int | None:
+    """Tokens of the longest sequence that a model can be given at all: the positions a gpt2 has learnt, else None.
+
+    Its table has no row for a later one. Rotary positions go on for ever, however little a model has seen of them.
+    """
+    return model.positions if isinstance(model, models.Model) and model.family == "gpt2" else None
+
+
+def within(argument: str, tokens: int, model) -> int:
+    """Return tokens, if the model can be given so many (see `longest`). Raises ValueError if it cannot."""
+    most = longest(model)
+    if most is not None and tokens > most:
+        raise ValueError(f"{argument} is {checks.brief(tokens)}; {model.name} has learnt {most:,} position"
+                         f"{'' if most == 1 else 's'}, so it must be at most that")
+    return tokens
 
 
 def _kept_parts(dtype, keep) -> tuple[str, ...]:
     if keep is None:
         return () if get(dtype).name in PLAIN else KEPT
-    if isinstance(keep, str):
+    if isinstance(keep, str) and keep in models.PARTS:
         raise ValueError(f"keep is {keep!r}; it must be a list of parts, such as [{keep!r}]")
-    return tuple(checks.one_of("keep", part, models.PARTS) for part in keep)
+    return tuple(checks.one_of("keep", part, models.PARTS) for part in checks.items("keep", keep, "parts"))
 
 
 @lru_cache(maxsize=64)

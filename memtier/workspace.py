@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from memtier import checks, evidence, models, optimizer_state, recipes, units
+from memtier import checks, evidence, models, optimizer_state, recipes, units, weights
 from memtier.inventory import Inventory
 from memtier.models import Model
 from memtier.recipes import Recipe
@@ -222,18 +222,14 @@ def entries(model, *, recipe="bf16-adam", gpus: int = 1, allocated: int | None =
     micro_batches: whose gradients are added up. update: AdamW's implementation, one of UPDATES.
     Raises ValueError naming argument, value and what is allowed.
     """
-    model, recipe = models.resolve(model), recipes.get(recipe)
-    if not isinstance(model, Model):
-        raise ValueError(f"model is the parameter count {model:,}; workspaces depend on shapes, so it must be an"
-                         " architecture")
+    model, recipe = weights.shaped(model, "workspaces depend on shapes"), recipes.get(recipe)
     checks.whole("gpus", gpus)
     checks.whole("communicators", communicators, least=0)
     checks.whole("streams", streams)
     checks.whole("micro_batches", micro_batches)
     checks.one_of("update", update, UPDATES)
     for name, value in (("all_to_all", all_to_all), ("hopper", hopper), ("autocast", autocast)):
-        if not isinstance(value, bool):
-            raise ValueError(f"{name} is {value!r}; it must be True or False")
+        checks.flag(name, value)
     if all_to_all and not communicators:
         raise ValueError("all_to_all is True and communicators is 0; it must be 1 or more")
     if allocated is None:
@@ -256,18 +252,19 @@ def inventory(model, **how) -> Inventory:
 # torch's out-of-memory message.
 
 
-_SIZE = r"([0-9]+(?:\.[0-9]+)?) (bytes|KiB|MiB|GiB)"
+_SIZE = r"([0-9]{1,15}(?:\.[0-9]{1,9})?) (bytes|KiB|MiB|GiB)"  # so many digits, so that a float holds every one
 # As PyTorch writes it (c10/cuda/CUDACachingAllocator.cpp, format_size in c10/core/Allocator.h) from 2.1 on, which
 # misspelt "capacity". Lines in the middle come only where NVML, a limit or CUDA graphs are in use. The advice after the
 # last figure has changed over time and is not read.
 _MESSAGE = re.compile(
-    rf"(?:\w+ )?[Oo]ut of memory\. Tried to allocate {_SIZE}\. GPU (\d+) has a total capaci?ty of {_SIZE} of which"
+    rf"[Oo]ut of memory\. Tried to allocate {_SIZE}\. GPU ([0-9]{{1,9}}) has a total capaci?ty of {_SIZE} of which"
     rf" {_SIZE} is free\. "
-    rf"((?:(?:Including non-PyTorch memory, this process|Process \d+) has {_SIZE} memory in use\. )*)"
+    rf"((?:(?:Including non-PyTorch memory, this process|Process [0-9]{{1,19}}) has {_SIZE} memory in use\. )*)"
     rf"(?:{_SIZE} allowed; )?Of the allocated memory {_SIZE} is allocated by PyTorch, "
     rf"(?:with {_SIZE} allocated in private pools \(e\.g\., CUDA Graphs\), )?"
     rf"and {_SIZE} is reserved by PyTorch but unallocated\.")
-_PROCESS = re.compile(rf"(?:Including non-PyTorch memory, this process|Process (\d+)) has {_SIZE} memory in use\.")
+_PROCESS = re.compile(
+    rf"(?:Including non-PyTorch memory, this process|Process ([0-9]{{1,19}})) has {_SIZE} memory in use\.")
 _UNITS = {"bytes": 1, "KiB": units.KiB, "MiB": units.MiB, "GiB": units.GiB}
 
 
@@ -354,7 +351,7 @@ def read_message(text: str) -> OutOfMemory:
     Raises ValueError where the text does not have it, or not whole.
     """
     if not isinstance(text, str):
-        raise ValueError(f"text is {text!r}; it must be a text with torch's out-of-memory message")
+        raise ValueError(f"text is {checks.brief(text)}; it must be a text with torch's out-of-memory message")
     found = _MESSAGE.search(" ".join(text.split()))
     if not found:
         raise ValueError("text has no whole out-of-memory message of torch 2.1 or later; it must have one, from 'Tried"

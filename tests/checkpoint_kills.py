@@ -15,8 +15,6 @@ import collections
 import hashlib
 import json
 import mmap
-import multiprocessing
-import multiprocessing.connection
 import os
 import random
 import signal
@@ -30,9 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 
-from memtier.lab import training_run
+from memtier.lab import processes, training_run
 from memtier.lab.checkpoint_store import MANIFEST, Store
 from memtier.lab.training_run import Settings
 
@@ -114,19 +111,10 @@ def _watch(board: Board, rank: int, kill: Kill | None, also=lambda where, stage:
     return watch
 
 
-def run_rank(rank: int, ranks: int, folder: Path, meeting: str, settings: Settings, places: list[Store], until: int,
+def run_rank(tell, rank: int, ranks: int, board: Path, settings: Settings, places: list[Store], until: int,
              behind: str, kill: Kill | None, hooks) -> None:
     """One process of the job. hooks: called first, with the rank; returns what is called at each "step" and "stage"."""
-    with open(folder / f"rank-{rank}.txt", "a") as words:
-        os.dup2(words.fileno(), 1)
-        os.dup2(words.fileno(), 2)
     called = hooks(rank) if hooks else {}
-    training_run.join(rank, ranks, meeting)
-    lines = open(folder / "lines.jsonl", "a", buffering=1)  # noqa: SIM115 (ends with the process)
-
-    def tell(**line) -> None:
-        if rank == 0:
-            lines.write(json.dumps(line) + "\n")
 
     def each(step: int, loss: float) -> None:
         tell(step=step, loss=loss.hex())
@@ -139,17 +127,14 @@ def run_rank(rank: int, ranks: int, folder: Path, meeting: str, settings: Settin
     training_run.train(
         settings, places, until=until, each=each, started=started, clock=lambda training: lambda: training.step,
         behind=behind, retry=0.05, close=60, say=lambda line: tell(said=line),
-        watch=_watch(Board(folder / "board", ranks), rank, kill, *filter(None, [called.get("stage")])))
+        watch=_watch(Board(board, ranks), rank, kill, *filter(None, [called.get("stage")])))
     tell(finished=True)
-    dist.destroy_process_group()
 
 
-def processes():
-    """A context whose processes fork from one that has imported torch: an import costs 3 s, a fork next to nothing."""
-    context = multiprocessing.get_context("forkserver")
-    # fully_shard imports dynamo when it is first called, which costs every rank most of a second.
-    context.set_forkserver_preload(["memtier.lab.training_run", "torch._dynamo", "s3fs"])
-    return context
+def forking():
+    """The context in which all processes here begin."""
+    # Every optimizer imports dynamo when it is made, which costs a rank most of a second.
+    return processes.forking("memtier.lab.training_run", "torch._dynamo", "s3fs")
 
 
 @dataclass
@@ -174,36 +159,18 @@ class Job:
         Raises RuntimeError with their last words when a process fails in another way, TimeoutError after TIMEOUT.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "lines.jsonl").write_text("")
-        (self.folder / "board").unlink(missing_ok=True)
-        context, places = processes(), self.places if places is None else places
-        with tempfile.TemporaryDirectory(prefix="memtier-ranks-") as meeting:
-            arguments = (ranks, self.folder, f"{meeting}/store", self.settings, places, until, self.behind, kill, hooks)
-            team = [context.Process(target=run_rank, args=(rank, *arguments), daemon=True) for rank in range(ranks)]
-            try:
-                for each in team:
-                    each.start()
-                self._wait(team, kill)
-            finally:
-                for each in team:
-                    each.kill()
-                    each.join()
-        text = (self.folder / "lines.jsonl").read_text()
-        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]  # the last may be torn
-
-    def _wait(self, team, kill: Kill | None) -> None:
-        left, ends = {each.sentinel: each for each in team}, time.monotonic() + TIMEOUT
-        while left:
-            ended = multiprocessing.connection.wait(left, max(0, ends - time.monotonic()))
-            if not ended:
-                raise TimeoutError(f"ranks {[team.index(each) for each in left.values()]} had not ended")
-            codes = {team.index(each): each.exitcode for each in map(left.pop, ended)}
-            if kill and codes.get(kill.rank) == -signal.SIGKILL:
-                time.sleep(kill.grace)
-                return
-            if any(codes.values()):
-                words = [(self.folder / f"rank-{rank}.txt").read_text()[-3000:] for rank in codes]
-                raise RuntimeError(f"exit codes {codes}:\n" + "\n".join(words))
+        board, places = self.folder / "board", self.places if places is None else places
+        board.unlink(missing_ok=True)
+        team = processes.Team(forking(), ranks, run_rank, board, self.settings, places, until, self.behind, kill, hooks)
+        try:
+            team.wait(TIMEOUT)
+        except processes.Failed as failed:
+            if not kill or failed.codes.get(kill.rank) != -signal.SIGKILL:
+                raise
+            time.sleep(kill.grace)
+        finally:
+            team.kill()
+        return team.told(0)
 
     def whole(self) -> list[tuple[int, int, str]]:
         """(step, −number of the store, version) of every version that matches its manifest, looked at from outside."""

@@ -10,6 +10,7 @@ from strategies import small_models
 from memtier import activations, models
 from memtier.lab import cells
 from memtier.layout import Layout
+from memtier.models import Model
 
 LLAMA = "llama-3.1-8b"
 
@@ -140,6 +141,22 @@ def test_an_unknown_choice_of_experts_is_refused():
 def test_a_bare_count_is_refused():
     with pytest.raises(ValueError, match="8,000,000,000"):
         activations.saved(8e9)
+
+
+@pytest.mark.parametrize("answer", [
+    lambda model: activations.peak(model, sequence=16, recompute="selective"),
+    lambda model: activations.saved(model, sequence=16, recompute="selective"),
+    lambda model: activations.tensors(model, sequence=16, recompute="selective"),
+    lambda model: activations.flops_recomputed(model, sequence=16),
+])
+def test_a_models_tensors_are_not_gone_through_once_a_layer(answer, monkeypatch):
+    # With 10,000 layers that would be a billion tensors to look at.
+    asked, tensors = [], Model.tensors
+    monkeypatch.setattr(Model, "tensors", lambda model: asked.append(model.layers) or tensors(model))
+    for layers in (2, 40):
+        answer(models.from_config({"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2, "vocab_size": 9,
+                                   "intermediate_size": 5, "num_hidden_layers": layers}))
+    assert 1 <= asked.count(40) == asked.count(2)
 
 
 def test_gpt2_has_learnt_positions():

@@ -1,7 +1,9 @@
 """Checkpoints: what is in one, who writes what, how long it takes, and what piles up behind a slow tier."""
 
+from fractions import Fraction
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -229,12 +231,39 @@ def test_endurance_of_a_drive_under_checkpoints():
     assert checkpoints.drive_life(0, interval=30, endurance=rated) == float("inf")
 
 
+@given(st.floats(1, 40), st.floats(0.1, 90), st.floats(0.1, 90), st.sampled_from(["all", "newest"]), st.floats(0, 2000))
+def test_the_newest_version_is_the_last_that_was_finished(interval, first, second, keep, at):
+    run = checkpoints.drain(interval=interval, stages=[Stage("a", first), Stage("b", second)], duration=1000, keep=keep)
+    for name in ("a", "b"):
+        done = [span.version for span in run.written[name] if span.end <= at]
+        assert run.newest(name, at) == max(done, default=None)
+    with pytest.raises(ValueError, match="name is 'c'; it must be one of a, b"):
+        run.at_risk("c", at)
+
+
+def test_a_rate_may_be_of_any_kind_of_number():
+    for rate in (10**9, np.int64(10**9), Fraction(10**9)):
+        assert checkpoints.write_time(5 * 10**9, to=rate) == 5
+
+
 @pytest.mark.parametrize(("call", "message"), [
     (lambda: checkpoints.inventory(70e9, recipe="bf16-adam", contents="all"), "contents is 'all'"),
     (lambda: checkpoints.write_time(-1, to=1e9), "nbytes is -1"),
     (lambda: checkpoints.write_time(1, to=0), "to is 0"),
     (lambda: checkpoints.write_time(1, to=1e9, writers=0), "writers is 0"),
-    (lambda: checkpoints.write_time(1, to="floppy"), "floppy"),
+    (lambda: checkpoints.write_time(1, to="floppy"), "to is 'floppy'; it must be bytes a second as a number, or the n"),
+    (lambda: checkpoints.write_time(1, to="20 GB/s"), "to is '20 GB/s'"),
+    (lambda: checkpoints.write_time(1, to="h100-node-dram"), "to is 'h100-node-dram'; the ledger has no write rate"),
+    (lambda: checkpoints.per_rank("llama-3.2-1b", recipe="bf16-adam", layout=Layout(shard=8, zero=3), stage="banana"),
+     "stage is 'banana'; it must be a whole number from 0 to 0"),
+    (lambda: checkpoints.per_rank(70e9, recipe="bf16-adam", layout=None), "layout is None; it must be a Layout"),
+    (lambda: checkpoints.per_rank(70e9, recipe="bf16-adam", layout=Layout(), spread=None), "spread is None; it must"),
+    (lambda: checkpoints.drain(interval=30, stages=[Stage("NVMe", 1)], duration=60, asynchronous="no"),
+     "asynchronous is 'no'; it must be True or False"),
+    (lambda: checkpoints.drain(interval=30, stages=5, duration=60), "stages is 5; it must be a list of Stages"),
+    (lambda: checkpoints.drain(interval=30, stages=["NVMe"], duration=60), "stages has 'NVMe'; it must be a Stage"),
+    (lambda: checkpoints.drain(interval=30, stages=[Stage("a", 1), Stage("a", 1)], duration=60), "each stage's own"),
+    (lambda: checkpoints.backlog(interval=1e-300, seconds=1, duration=1e300), "duration / interval is inf"),
     (lambda: checkpoints.per_rank(70e9, recipe="bf16-adam", layout=Layout(pipeline=2), stage=2),
      "stage is 2; it must be a whole number from 0 to 1"),
     (lambda: checkpoints.per_rank(SMALL, recipe="bf16-adam", layout=Layout(pipeline=8)),

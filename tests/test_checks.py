@@ -1,4 +1,5 @@
 import math
+import os
 
 import numpy as np
 import pytest
@@ -75,8 +76,11 @@ def test_arrays_are_checked_by_their_extremes():
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("{", "config is '{'; it must be JSON: "), ("[1]", r"config is '\[1\]'; it must be a JSON object, in braces"),
-    ("[" * 100_000, r"config is '\[+\.\.\.\[+'; it must be JSON: "),
+    ("{", "config is '{'; it must be JSON: Expecting "),
+    ("[1]", r"config is '\[1\]'; it must be a JSON object, in braces"),
+    ("[" * 100_000, r"config is '\[+\.\.\.\[+'; it must be JSON that is not nested so deeply$"),
+    ('{"a": NaN, "b": [-Infinity, NaN]}', "config is .*; it must be JSON without NaN, -Infinity$"),
+    ('{"a": ' + "1" * 5000 + "}", r"config is .*1{9}\}'; it must be JSON without a number of thousands of digits$"),
 ])
 def test_json_text_holds_an_object_or_is_refused_in_one_sentence(text, message):
     assert checks.json_object("config", '{"a": [1]}') == {"a": [1]}
@@ -84,3 +88,30 @@ def test_json_text_holds_an_object_or_is_refused_in_one_sentence(text, message):
         checks.json_object("config", text)
     with pytest.raises(ValueError, match="config is 'here.json'; it must be"):
         checks.json_object("config", text, shown="here.json")
+
+
+def test_the_mark_that_windows_puts_before_a_text_is_no_part_of_it(tmp_path):
+    assert checks.json_object("config", '\ufeff{"a": 1}') == {"a": 1}
+    path = tmp_path / "config.json"
+    path.write_text('{"a": 1}', encoding="utf-8-sig")
+    assert checks.text_file("config", path, "a config.json") == '{"a": 1}'
+
+
+def test_only_a_regular_file_of_text_of_at_most_10_MB_is_read(tmp_path):
+    def refused(path):
+        with pytest.raises(ValueError, match="config is ") as error:
+            checks.text_file("config", path, "a config.json")
+        return str(error.value).partition("; it must be a config.json")[2]
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)  # nobody writes into it: to open it would wait for ever
+    assert refused(pipe) == refused("/dev/zero") == refused(tmp_path) == ", in a regular file"
+    long = tmp_path / "long.json"
+    long.write_bytes(b" " * 10**7)
+    assert len(checks.text_file("config", long, "a config.json")) == 10**7
+    long.write_bytes(b" " * (10**7 + 1))
+    assert refused(long) == ", of at most 10 MB"
+    long.write_bytes(b"\x89PNG\xff")
+    assert refused(long) == " that can be read: it is not text in UTF-8"
+    assert refused(tmp_path / "none") == " that can be read: No such file or directory"
+    assert refused("a\0b") == " that can be read: no file has such a name"

@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given
@@ -252,6 +253,8 @@ def test_colours_can_be_read_on_white_on_black_and_under_white_letters(shade):
     (lambda: drawing.grid([("0", {})], "t", "d", most=0), "most is 0"),
     (lambda: Axis("", 10, 10), "high is 10"),
     (lambda: Axis("", 0, 10), "low is 0"),
+    (lambda: Axis("", 0, float("inf"), log=False), "high is inf"),
+    (lambda: Axis("", 0, 1e301, log=False), "high is 1e"),
 ])
 def test_bad_input_is_named(draw, words):
     with pytest.raises(ValueError, match=words):
@@ -270,3 +273,114 @@ def test_a_time_axis_has_the_ticks_of_a_clock():
     assert drawing.time_ticks(86400)[-1] == (86400, "1 day")
     assert drawing.time_ticks(59) is None
     assert all(2 < len(drawing.time_ticks(60 * 1.3**n)) < 7 for n in range(60))
+
+
+def test_a_time_axis_has_few_ticks_however_long_it_is():
+    assert [text for _, text in drawing.time_ticks(86400 * 9000)] == ["0 s", "2,000 days", "4,000 days", "6,000 days",
+                                                                      "8,000 days"]
+    assert all(2 < len(drawing.time_ticks(60 * 10.0 ** (n / 7))) < 7 for n in range(2080))  # to 1e298 s
+    for high in (1e6, 1e12, 1e18, 1e300):
+        ticks = drawing.time_ticks(high)
+        assert [value for value, _ in ticks] == sorted(value for value, _ in ticks)
+        assert high / 2 < ticks[-1][0] <= high
+    drawn = drawing.timeline([("link", [("gradients", 0, 1e24)])], "t", "d")
+    assert len(drawn.html) < 5000
+
+
+# Where words stand
+
+def boxes(figure):
+    """(words, from, to, top, bottom) of every text: across from 0 to 1 on a phone, 330 px wide; down in px."""
+    for text in tree(figure).iter("text"):
+        size = float(text.attrib.get("font-size", "14"))
+        place = float(text.attrib["x"].rstrip("%")) / 100 + float(text.attrib.get("dx", "0")) / 330
+        width = len(text.text) * size * 0.55 / 330
+        start = place - width * {"start": 0, "middle": 0.5, "end": 1}[text.attrib["text-anchor"]]
+        yield text.text, start, start + width, float(text.attrib["y"]) - size * 0.7, float(text.attrib["y"])
+
+
+def curves(figure):
+    """Spots on every curve: across from 0 to 1, down in px."""
+    for inner in tree(figure).iter("svg"):
+        for line in inner.findall("polyline"):
+            corners = [tuple(map(float, corner.split(","))) for corner in line.attrib["points"].split()]
+            for (x, y), (to_x, to_y) in pairwise(corners):
+                for n in range(201):
+                    yield ((x + (to_x - x) * n / 200) / 1000,
+                           float(inner.attrib["y"]) + float(inner.attrib["height"]) * (y + (to_y - y) * n / 200) / 1000)
+
+
+def struck(figure):
+    """The texts that a curve goes through."""
+    spots = list(curves(figure))
+    return {words for words, start, end, top, bottom in boxes(figure)
+            if any(start < x < end and top < y < bottom for x, y in spots)}
+
+
+def rising(power, points=(), **more):
+    x, y = Axis("across", 1, 1e4, "{:,.0f}".format), Axis("up", 1, 1e4, units.format_bytes)
+    curve = [(a, 1e4 * (a / 1e4) ** power) for a in (10 ** (n / 5) for n in range(21))]
+    return drawing.lines([("a", curve)], x, y, "t", "d", points=points, **more)
+
+
+@pytest.mark.parametrize(("power", "at"), [*product((0.1, 0.3, 0.5, 0.8, 1), (10, 100, 1000)), (2, 1000), (3, 1000)])
+def test_no_curve_goes_through_words(power, at):
+    value = 1e4 * (at / 1e4) ** power
+    figure = rising(power, [("here", at, value)], guess=(at * 3, 3, "a guess"))
+    assert {f"here: {units.format_bytes(value)}", "a guess"} <= {words for words, *_ in boxes(figure)}
+    assert struck(figure) == set()
+
+
+def test_the_words_of_an_axis_stand_above_curves_and_have_a_rim():
+    figure = rising(0)  # one line along the upper edge
+    words = [group for group in tree(figure).iter("g") if "paint-order" in group.attrib]
+    assert {text.text for group in words for text in group} >= {"1 B", "10 B", "100 B", "1 KB", "10 KB"}
+    (drawn,) = [n for n, each in enumerate(tree(figure)) if each.findall("polyline")]
+    (scale,) = [n for n, each in enumerate(tree(figure)) if each.findtext("text") == "1 B"]
+    assert drawn < scale
+
+
+def test_a_tick_stands_at_its_line_and_at_the_end_no_farther_inwards_than_a_phone_needs():
+    x, y = Axis("GPUs", 1, 8192, str, ((1, "1"), (64, "64"), (4096, "4,096"))), Axis("up", 1, 10)
+    drawn = {text.text: text.attrib for text in tree(drawing.lines([("a", [(1, 1)])], x, y, "t", "d")).iter("text")}
+    assert (drawn["4,096"]["text-anchor"], drawn["4,096"]["x"]) == ("middle", "92.31%")
+    assert (drawn["64"]["text-anchor"], "dx" in drawn["64"]) == ("middle", False)
+    assert drawn["1"]["text-anchor"] == "start"
+    wide = drawing.lines([("a", [(1, 1)])], Axis("tokens", 1, 2e5, str, ((131072, "131,072"),)), y, "t", "d")
+    (tick,) = [each for each in boxes(wide) if each[0] == "131,072"]
+    assert 0.97 < tick[2] < 1  # its right end, at the phone's edge, while its line stands at 0.965
+
+
+@pytest.mark.parametrize("name", ["bars", "dots", "lines", "strong", "timeline"])
+def test_on_a_phone_no_words_are_cut_off(name):
+    for words, start, end, *_ in boxes(figures()[name]):
+        assert -0.01 < start < end < 1.01, words
+
+
+def test_no_line_strikes_the_name_of_another_through():
+    figure = drawing.bars([("one", {"weights": 100})], "t", "d", limit=(40, "the limit"), guess=(41, "your guess: 41"))
+    (name,) = [each for each in boxes(figure) if each[0] == "your guess: 41"]
+    for line in tree(figure).iter("line"):
+        place, high, low = (float(line.attrib[key].rstrip("%")) for key in ("x1", "y1", "y2"))
+        assert not (name[1] < place / 100 < name[2] and high < name[4] and name[3] < low), line.attrib
+    limit = [line.attrib for line in tree(figure).iter("line") if line.attrib["x1"] == "39.22%"]
+    assert [float(each["y1"]) for each in limit] == [pytest.approx(name[4], abs=6)]  # it begins below the name
+
+
+def test_two_texts_do_not_stand_on_each_other():
+    x, y = Axis("across", 0, 10, str, log=False), Axis("up", 0, 10, str, log=False)
+    figure = drawing.lines([("a", [(0, 5), (10, 5)])], x, y, "t", "d", limit=(6, "a limit"), guess=(5.2, 5, "a guess"),
+                           points=[("one", 5, 5), ("two", 5.1, 5.2), ("three", 0, 10)])
+    drawn = list(boxes(figure))
+    for n, (words, start, end, top, bottom) in enumerate(drawn):
+        for other, other_start, other_end, other_top, other_bottom in drawn[:n]:
+            apart = end <= other_start or other_end <= start or bottom <= other_top or other_bottom <= top
+            assert apart, (words, other)
+
+
+@pytest.mark.parametrize(("letters", "apart"), [(30, 0), (31, 0), (32, 18), (60, 18)])
+def test_a_label_and_its_value_share_a_line_only_where_a_phone_has_room(letters, apart):
+    figure = drawing.bars([("l" * letters, {"weights": 26.3e9})], "t", "d")  # 7 letters; 38 of 14 px are 0.95 of 330 px
+    label, value = (next(each for each in boxes(figure) if each[0] == words) for words in ("l" * letters, "26.3 GB"))
+    assert value[4] - label[4] == apart
+    assert apart or label[2] < value[1]

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from memtier import evidence, live, models, optimizer_state, own_ladder, recipes, tiers, units
 from memtier.live import explorers, jupyter, page
 from memtier.live.controls import FileChoice, ModelChoice, NumberBox, Several, Slider
+from memtier.live.explorers import optimizer_state as explorer_of_state
+from memtier.live.explorers import tiers as explorer_of_tiers
 from memtier.own_ladder import Measured, OwnLadder
 
 EXPLORERS = [live.get(name) for name in live.names() if isinstance(live.get(name), live.Explorer)]
@@ -223,6 +225,29 @@ def test_every_rung_of_the_ladder_is_drawn_and_what_is_announced_says_so():
     assert [name for name in held if "too small" in name] == ["SRAM: too small", "L2: too small", "HBM: too small"]
 
 
+@pytest.mark.parametrize("nbytes", [4e3, 64e3, 1e6, 1e9, 10e12])
+def test_an_unknown_latency_never_counts_as_none(nbytes):
+    """4 KB over 2 TB/s are 2 ns, but asking a file server takes milliseconds (the ledger: 2.3 ms to open a file)."""
+    seconds = {row.name: explorer_of_tiers._seconds(row, nbytes, 1) for row in explorer_of_tiers._rows()}
+    assert seconds["tectonic"] > seconds["h100-sram"]
+    assert seconds["tectonic"] > evidence.get("pfs.open-call.latency").quantity
+    assert seconds["pcie5-x16"] > seconds["h100-hbm"]
+
+
+def test_a_page_is_read_in_the_order_of_the_chapter():
+    """From HBM before PCIe, a drive and object storage; 4 KB: 288 ns + 4000/3.35e12, 350 ns + 4000/63e9."""
+    sentence = say(LADDER, nbytes=4e3)
+    assert "289 ns from HBM, 413 ns over PCIe 5 x16, 60.3 µs from one NVMe drive and 150 ms" in sentence
+    note = LADDER.view(**LADDER.defaults | {"nbytes": 4e3}).note
+    assert "PCIe 5 x16 borrows that of memory behind a PCIe connector (350 ns, derived)" in note
+    assert "Meta Tectonic, sustained borrows the opening of a file on Lustre (2.3 ms, measured)" in note
+
+
+def test_each_row_without_a_latency_says_what_it_borrows():
+    rows = explorer_of_tiers._rows()
+    assert {row.name for row in rows if row.latency is None} == set(explorer_of_tiers.BORROWED)
+
+
 def test_many_connections_need_several_machines():
     limit = evidence.get("object.s3.instance").quantity
     most = tiers.streams_needed(limit, tiers.get("s3-connection").read)
@@ -351,7 +376,7 @@ def test_a_readers_own_model_is_counted():
 
 def test_offload_as_the_question_is_usually_put_and_what_is_wrong_with_it():
     usual = say(OFFLOAD)
-    assert "840 GB of master weights and optimizer state come up in 933 ms" in usual
+    assert "840 GB of master weights and moments come up in 933 ms" in usual
     assert "840 GB do not fit into 512 GB of host memory" in usual
     assert "both directions together" in OFFLOAD.view(**OFFLOAD.defaults).note
     assert "come up in 13.3 s" in say(OFFLOAD, link="pcie5-x16")
@@ -375,11 +400,82 @@ def test_offload_says_and_draws_what_the_formula_gives(update, recipe):
     assert "50 % of the link's time is hidden" in view.note
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(["cpu", "gpu"]), st.floats(0, 1), st.sampled_from(["pcie4-x16", "pcie5-x16", "nvlink-c2c"]),
+       st.sampled_from([1, 4, 1024]), st.sampled_from(["bf16-adam", "fp32-adam"]))
+def test_the_timeline_of_an_update_ends_when_the_waiting_and_what_is_hidden_end(update, overlap, link, links, recipe):
+    moved = optimizer_state.offload(70e9, recipe=recipe, link=link, memory="grace-lpddr5x", update=update,
+                                    overlap=overlap, links=links)
+    lanes = dict(explorer_of_state._lanes(moved))
+    ((_, begins, waits),) = lanes.pop("what the step waits for it")
+    computes = {what: (start, seconds) for what, start, seconds in lanes.pop("GPU, at work meanwhile", [])}
+    end = max(start + seconds for spans in lanes.values() for _, start, seconds in spans)
+    assert waits == moved.exposed_seconds
+    assert sum(computes.get("backward pass", (0, 0))) == begins  # from then on the step waits,
+    after = begins + waits
+    if "next forward pass" in computes:  # and if something still crosses then, behind the next pass
+        assert computes["next forward pass"][0] == after
+        after = sum(computes["next forward pass"])
+    assert after == pytest.approx(end, rel=1e-8)
+    if update == "cpu":  # nothing comes up before its update can have begun, nor all of it before the update's end
+        (_, arrived, updating), (_, rises, rising) = lanes["CPU memory, the update"][0], lanes["link, up to the GPU"][0]
+        assert arrived <= rises
+        assert rises + rising >= arrived + updating - 1e-9
+
+
+@pytest.mark.parametrize("chosen", [{"update": "cpu", "link": "pcie4-x16", "overlap": 1}, {"overlap": 0.5}])
+def test_the_spans_of_an_update_have_colours_of_their_own(chosen):
+    legend = OFFLOAD.view(**OFFLOAD.defaults | chosen).figures[2].legend
+    assert {"backward pass", "next forward pass", "waiting"} <= {name for name, _ in legend}
+    assert len({look[-8:].strip("),") for _, look in legend}) == len(legend)
+
+
+def test_host_memory_slower_than_the_links_is_said():
+    # 840 GB at 546 GB/s are 1.54 s, read and then written; 1,024 links would take 1.82 ms
+    view = OFFLOAD.view(**OFFLOAD.defaults | {"link": "nvlink-c2c", "links": 1024})
+    assert "1.82 ms over the link, but the host memory takes 1.54 s to read them and 1.54 s to write them" in view.say
+    assert "the step waits 3.08 s" in view.say
+    assert "The update moves 1.68 TB through it, 3.08 s" in view.note
+    assert "memory takes" not in say(OFFLOAD, link="pcie5-x16")
+
+
+def test_without_master_weights_the_weights_stay_in_host_memory():
+    _, stays, _ = OFFLOAD.view(**OFFLOAD.defaults | {"recipe": "fp32-adam", "update": "cpu"}).figures
+    assert stays.header[1:4] == ("weights", "optimizer", "gradients")
+    assert stays.rows[0][1:5] == ("280 GB", "560 GB", "280 GB", "1.12 TB")
+    assert "560 GB of moments come up" in say(OFFLOAD, recipe="fp32-adam")
+
+
+@pytest.mark.parametrize(("model", "chosen"), [
+    ("llama-3.1-70b", {"stage": 3, "gpus": 512, "layer": True}), ("mixtral-8x7b", {"stage": 3, "gpus": 48}),
+    (70e9, {"stage": 1, "gpus": 12}), ("llama-3.1-8b", {"stage": 2, "gpus": 24, "rows": "average"})])
+def test_the_point_lies_on_the_curve_of_its_stage(model, chosen):
+    spread = PER_GPU.view(**PER_GPU.defaults | {"model": model} | chosen).figures[1]
+    *_, (here, gpus, held) = spread.rows
+    assert here == "here"
+    curves = explorer_of_state._curves(models.resolve(model), "bf16-adam",
+                              "average" if isinstance(model, float) else chosen.get("rows", "max"),
+                              chosen.get("layer", False), chosen["gpus"])
+    (on_it,) = [total for n, total in dict(curves)[f"ZeRO-{chosen['stage']}"] if n == chosen["gpus"]]
+    assert (gpus, held) == (f"{chosen['gpus']:,}", units.format_bytes(on_it, digits=4))
+
+
+def test_a_preset_that_takes_another_model_says_so():
+    running = PER_GPU.view(**PER_GPU.defaults | PER_GPU.presets["ZeRO-3, layer running"])
+    assert "llama-3.1-70b has 70.55 billion parameters; at rest its state is 2.205 GB here" in running.note
+
+
+def test_what_a_guess_was_about_stays_beside_it():
+    told = PER_GPU.predict.reveal(35e9, PER_GPU.defaults | PER_GPU.predict.values)
+    assert "under ZeRO-1 on 512 GPUs: 64 times the GPUs took off 27 %" in told
+    assert "when the CPU updates 70 billion parameters" in OFFLOAD.predict.lesson
+
+
 def test_the_choices_offered_are_those_the_formulas_take():
     offered = {control.name: control for control in OFFLOAD.controls}
     for name in offered["memory"].options:
         assert tiers.get(name).rung == "CPU DRAM"
-    assert set(offered["recipe"].options) == set(recipes.names())
+    assert set(offered["recipe"].options) == set(recipes.names()) - {"inference"}  # which has no update to offload
     (gpus,) = [control for control in PER_GPU.controls if control.name == "gpu"]
     assert set(gpus.options) == set(tiers.accelerators())
 

@@ -66,3 +66,9 @@ def test_half_of_the_set_answers_15_3_percent_or_half():
 def test_samples_have_the_ledgers_figures():
     assert declared.SAMPLES["image"][0].stored == 150_000
     assert declared.SAMPLES["volume"][1] == pytest.approx(7 / 0.323, rel=1e-3)
+
+
+def test_a_cpu_that_prepares_one_sample_a_second_is_said_so():
+    explorer = live.get("training_data.pipeline")
+    assert "(1 sample a second)" in explorer.view(**explorer.defaults | {"prepared": 1, "gpus": 1}).say
+    assert "(8 samples a second)" in explorer.view(**explorer.defaults | {"prepared": 1, "gpus": 8}).say

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memtier import kv_cache, models, tiers, weights
+from memtier import activations, flash_attention, kv_cache, models, tiers, weights
 
 windowed = st.sampled_from(["mistral-7b", "gemma-2-9b", "gemma-3-1b"])
-names = st.sampled_from(["llama-3.1-8b", "llama-3.1-70b", "gpt2", "qwen2.5-7b", "deepseek-v3", "deepseek-v2-lite"])
+names = st.sampled_from(["llama-3.1-8b", "llama-3.1-70b", "pythia-6.9b", "qwen2.5-7b", "deepseek-v3",
+                         "deepseek-v2-lite"])
 dtypes = st.sampled_from(["fp32", "bf16", "fp8", "int8", "int8-rows", "int4", "mxfp8", "mxfp6", "mxfp4", "nvfp4"])
 lengths = st.integers(1, 20_000)
 
@@ -56,7 +57,8 @@ def test_deepseek_v2s_numbers_a_token():
 
 def opt(layers, hidden, heads):
     """A model with the KV cache of an OPT, a family that is not read here: every head has its own keys and values."""
-    return models.from_config({"model_type": "gpt2", "n_layer": layers, "n_embd": hidden, "n_head": heads})
+    return models.from_config({"model_type": "gpt2", "n_layer": layers, "n_embd": hidden, "n_head": heads,
+                               "n_positions": 2048})
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def test_a_static_cache_counts_in_every_layer():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"model": 8e9}, "a parameter count; shapes are needed"),
+        ({"model": 8e9}, "model is the parameter count 8,000,000,000; shapes"),
         ({"batch": 0}, "batch is 0"),
         ({"sequence": 1.5}, "sequence is 1.5"),
         ({"dtype": "nf4"}, "dtype is 'nf4'; it must be a format whose scales lie along a row"),
@@ -194,6 +196,59 @@ def test_a_static_cache_counts_in_every_layer():
 def test_inventory_refuses(arguments, message):
     with pytest.raises(ValueError, match=message):
         kv_cache.inventory(**{"model": "llama-3.1-8b"} | arguments)
+
+
+# Learnt positions
+
+
+@given(st.integers(1, 1023), dtypes, st.integers(1, 64))
+def test_a_gpt2_is_counted_as_far_as_its_positions_reach(sequence, dtype, block):
+    one = kv_cache.inventory("gpt2", sequence=sequence, dtype=dtype).total
+    assert one == sequence * kv_cache.bytes_per_token("gpt2", dtype=dtype) + (
+        2 * 12 * weights.FORMATS[dtype].once)  # keys and values of 12 layers
+    after = kv_cache.inventory("gpt2", sequence=sequence + 1, dtype=dtype).total
+    assert after - one == kv_cache.bytes_per_token("gpt2", dtype=dtype, position=sequence + 1)
+    room = 80e9 - weights.inventory("gpt2").total
+    assert kv_cache.users("gpt2", limit=80e9, headroom=0, sequence=sequence) == (
+        room // kv_cache.inventory("gpt2", sequence=sequence).total)
+    assert kv_cache.paged("gpt2", lengths=[sequence], block=block)["tokens"] == (
+        sequence * kv_cache.bytes_per_token("gpt2"))
+
+
+@pytest.mark.parametrize(("call", "argument"), [
+    (lambda: kv_cache.inventory("gpt2", sequence=1025), "sequence"),
+    (lambda: kv_cache.bytes_per_token("gpt2", position=1025), "position"),
+    (lambda: kv_cache.paged("gpt2", lengths=[3, 1025]), "lengths"),
+    (lambda: kv_cache.reserved("gpt2", lengths=[1025], limit=4096), "lengths"),
+    (lambda: kv_cache.users("gpt2", limit=80e9, headroom=0, sequence=1025), "sequence"),
+    (lambda: kv_cache.users("gpt2", limit=80e9, headroom=0, sequence=1025, block=16), "sequence"),
+    (lambda: kv_cache.users_to_pass("gpt2", sequence=1025), "sequence"),
+    (lambda: kv_cache.prefixes("gpt2", count=1, tokens=1025), "tokens"),
+    (lambda: kv_cache.prefill_flops("gpt2", tokens=1025), "tokens"),
+    (lambda: kv_cache.prefill_flops("gpt2", tokens=25, prefix=1000), "prefix and tokens together"),
+    (lambda: kv_cache.recompute_time("gpt2", tokens=1025, efficiency=0.5), "tokens"),
+    (lambda: kv_cache.stored("gpt2", tokens=1025), "tokens"),
+    (lambda: kv_cache.fetch_time("gpt2", tokens=1025, source=1e9), "tokens"),
+    (lambda: kv_cache.ways("gpt2", tokens=1025, efficiency=0.5), "tokens"),
+    (lambda: kv_cache.break_even_bandwidth("gpt2", tokens=1025, efficiency=0.5), "tokens"),
+    (lambda: flash_attention.not_written("gpt2", sequence=1025), "sequence"),
+    (lambda: flash_attention.written_instead("gpt2", sequence=1025), "sequence"),
+    (lambda: activations.saved("gpt2", sequence=1025), "sequence"),
+    (lambda: activations.saved("gpt2", sequence=1025, stack="megatron"), "sequence"),
+    (lambda: activations.five_term("gpt2", sequence=1025), "sequence"),
+])
+def test_no_answer_goes_beyond_learnt_positions(call, argument):
+    with pytest.raises(ValueError, match=f"^{argument} is 1025; gpt2 has learnt 1,024 positions, so it must be at"):
+        call()
+
+
+def test_a_gpt2_is_worth_fetching_within_its_positions_or_not_at_all():
+    recompute = kv_cache.recompute_time("gpt2", tokens=1024, efficiency=0.5)
+    slow, fast = (kv_cache.stored("gpt2", tokens=1024) / (factor * recompute) for factor in (1.01, 0.99))
+    assert kv_cache.break_even_length("gpt2", source=slow, efficiency=0.5) is None
+    assert kv_cache.break_even_length("gpt2", source=fast, efficiency=0.5) == 1
+    late = kv_cache.break_even_length("gpt2", source=fast, latency=0.009 * recompute, efficiency=0.5)
+    assert 900 <= late <= 1024
 
 
 # Blocks
@@ -319,7 +374,7 @@ def test_recomputing_takes_flops():
         ({"efficiency": 1.2}, "efficiency is 1.2"),
         ({"efficiency": 0.5, "tokens": 0}, "tokens is 0"),
         ({"efficiency": 0.5, "gpus": 0}, "gpus is 0"),
-        ({"efficiency": 0.5, "model": 8e9, "attention": True}, "a parameter count; shapes are needed"),
+        ({"efficiency": 0.5, "model": 8e9, "attention": True}, "model is the parameter count 8,000,000,000; shapes"),
     ],
 )
 def test_recompute_time_refuses(arguments, message):
@@ -441,13 +496,71 @@ def test_tiers_serve_everything_together(capacities, exponent):
 
 def test_mean_time():
     assert kv_cache.mean_time([0.5, 0.3, 0.2], [0, 1, 10]) == pytest.approx(2.3)
-    with pytest.raises(ValueError, match="seconds has 2 entries; it must have one for each of the 3 shares"):
+    with pytest.raises(ValueError, match="shares has 3 entries and seconds has 2; they must have as many"):
         kv_cache.mean_time([0.5, 0.3, 0.2], [0, 1])
+
+
+def walked(trace):
+    """Reuse distances, found by walking back over the items used since."""
+    recent, found = OrderedDict(), Counter()
+    for item in trace:
+        if item in recent:
+            found[list(reversed(recent)).index(item)] += 1
+            recent.move_to_end(item)
+        else:
+            found[None] += 1
+            recent[item] = True
+    return found
+
+
+@given(st.lists(st.integers(0, 12), max_size=60))
+def test_reuse_distances_are_those_of_walking_back(trace):
+    assert kv_cache.reuse_distances(trace) == walked(trace) == kv_cache.reuse_distances(iter(trace))
+
+
+def test_a_long_trace_is_counted_too():
+    # A sweep over 20,000 items, twice: each use is as far from the one before as there are other items. Walking back
+    # over all of them each time would be 200 million steps.
+    assert kv_cache.reuse_distances([*range(20_000)] * 2) == Counter({None: 20_000, 19_999: 20_000})
+
+
+def test_one_shot_iterables_are_read_once():
+    shares = (3, 1, 1)
+    assert kv_cache.hit_rate(iter(shares), capacity=1) == kv_cache.hit_rate(shares, capacity=1)
+    assert kv_cache.served(iter(shares), capacities=iter([1, 1])) == kv_cache.served(shares, capacities=[1, 1])
+    assert kv_cache.mean_time(iter([0.5, 0.5]), iter([1, 3])) == 2
+    lengths = [5, 3]
+    assert kv_cache.reserved("gpt2", lengths=iter(lengths), limit=8) == (
+        kv_cache.reserved("gpt2", lengths=lengths, limit=8))
+    fp8 = {"dtype": "fp8", "batch": 2, "lookup": "rows"}
+    assert weights.read("llama-3.1-8b", keep=iter(["embedding"]), **fp8) == (
+        weights.read("llama-3.1-8b", keep=["embedding"], **fp8))
+    assert weights.memory_bound_until("llama-3.1-8b", dtype="fp8", keep=iter(["embedding", "head"])) == (
+        weights.memory_bound_until("llama-3.1-8b", dtype="fp8", keep=["embedding", "head"]))
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
+        (lambda: kv_cache.hit_rate({1: 0.5, 2: 0.5}, capacity=1), "popularity is {1: 0.5, 2: 0.5}; it must be a list"),
+        (lambda: kv_cache.zipf(10**9), "items is 1000000000; it must be a whole number from 1 to 1000000"),
+        (lambda: kv_cache.hit_rate(range(1_000_001), capacity=1), "items of popularity is 1000001"),
+        (lambda: kv_cache.reuse_distances([[1]]), r"trace has \[1\]"),
+        (lambda: kv_cache.reuse_distances([([1],)]), r"trace has \(\[1\],\)"),
+        (lambda: kv_cache.reuse_distances(5), "trace is 5"),
+        (lambda: kv_cache.reuse_hit_rate({0: -1, 1: 3}, capacity=1), "distances is -1"),
+        (lambda: kv_cache.paged("gpt2", lengths=5), "lengths is 5; it must be a list of tokens of sequences"),
+        (lambda: kv_cache.reserved("gpt2", lengths=["a", 1], limit=9), "lengths is 'a'; it must be a whole number"),
+        (lambda: kv_cache.ways("gpt2", tokens=3, efficiency=0.5, where=["s3"]), "where has 's3'; it must be a list of"),
+        (lambda: kv_cache.inventory("gpt2", sequence=8, windows=None), "windows is None; it must be True or False"),
+        (lambda: kv_cache.prefill_flops("gpt2", tokens=8, attention=None), "attention is None; it must be True or"),
+        (lambda: kv_cache.users("gpt2", limit=1e9, headroom=0, sequence=8, weights_dtype="fp5"), "weights_dtype is 'f"),
+        (lambda: kv_cache.users("gpt2", limit=1e9, headroom=0, sequence=0, block=3), "sequence is 0"),
+        (lambda: kv_cache.stored("gpt2", tokens=0), "tokens is 0"),
+        (lambda: kv_cache.fetch_time("gpt2", tokens=0, source=1e9), "tokens is 0"),
+        (lambda: kv_cache.places(memory="floppy"), "memory is 'floppy'; it must be the name of a known tier"),
+        (lambda: kv_cache.places(store="h100-node-dram"), "store is 'h100-node-dram'; the ledger has no read rate"),
+        (lambda: kv_cache.fetch_time("gpt2", tokens=3, source="20 GB/s"), "source is '20 GB/s'; it must be bytes a"),
         (lambda: kv_cache.hit_rate([], capacity=1), r"popularity is \[\]"),
         (lambda: kv_cache.hit_rate([0, 0], capacity=1), r"popularity is \[0, 0\]"),
         (lambda: kv_cache.hit_rate([1, -1], capacity=1), "popularity is -1"),

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from checkpoint_kills import Job, Settings
 
 from memtier import checkpoints as formulas
-from memtier.lab import checkpoint_store, checkpoints, training_run
+from memtier.lab import checkpoint_store, checkpoints, processes, training_run
 from memtier.lab.checkpoint_store import MANIFEST, Damaged, Store
 from memtier.lab.checkpoints import Checkpointer, Schedule
 from memtier.lab.training_run import Training
@@ -114,14 +114,23 @@ def test_a_full_disk_is_reported_and_the_run_goes_on(tmp_path):
     assert left == {version for _, _, version in whole}  # and nothing half written stayed
 
 
+def wait_for(sign: Path) -> None:
+    while not sign.exists():
+        time.sleep(0.01)
+
+
 def waits_for_the_stop(folder: Path, rank: int):
-    """Once it has begun to send files to the object store, rank 0 waits until the store is gone."""
+    """Once it has begun to send files to the object store, rank 0 waits until the store is gone; says when it gives up.
+
+    Signs are files of this folder.
+    """
 
     def stage(where: str, stage: str) -> None:
         if (where, stage) == ("object", "drain") and not (folder / "sending").exists():
             (folder / "sending").touch()
-            while not (folder / "stopped").exists():
-                time.sleep(0.01)
+            wait_for(folder / "stopped")
+        elif (where, stage) == ("object", "idle"):
+            (folder / "in vain").touch()
 
     return {"stage": stage}
 
@@ -131,11 +140,10 @@ def test_s3_stopped_in_mid_drain_and_returning(tmp_path):
         job = Job(tmp_path, SMALL, options, "s3://bucket/run")
 
         def stop_and_return():
-            while not (tmp_path / "sending").exists():
-                time.sleep(0.01)
+            wait_for(tmp_path / "sending")
             server.stop()
             (tmp_path / "stopped").touch()
-            time.sleep(1.5)
+            wait_for(tmp_path / "in vain")
             server.start()
 
         outage = threading.Thread(target=stop_and_return, daemon=True)
@@ -170,7 +178,7 @@ def command(folder: Path, steps: int, port: int) -> None:
 def test_the_command_goes_on_where_it_stopped(tmp_path):
     lines = []
     for steps in (3, 5):
-        run = kills.processes().Process(target=command, args=(tmp_path, steps, kills.free_port()))
+        run = kills.forking().Process(target=command, args=(tmp_path, steps, kills.free_port()))
         run.start()
         run.join(kills.TIMEOUT)
         assert run.exitcode == 0
@@ -206,7 +214,7 @@ def test_predicted_bytes_are_those_of_the_files(ranks, tmp_path):
 @pytest.fixture(scope="module")
 def group(tmp_path_factory):
     """A process group of this process alone."""
-    training_run.join(0, 1, str(tmp_path_factory.mktemp("meeting") / "store"))
+    processes.join(0, 1, str(tmp_path_factory.mktemp("meeting") / "store"))
     yield
     dist.destroy_process_group()
 

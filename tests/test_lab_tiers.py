@@ -164,30 +164,75 @@ def test_dram_is_not_claimed_where_the_cache_is_as_large(monkeypatch):
     assert isinstance(found[1], own_ladder.NotMeasured)
 
 
-def test_gpu_is_asked_for_pinned_memory_and_waited_for(monkeypatch):
-    """The GPU part, run on the CPU: no GPU is at hand, so this shows the calls and the arithmetic only."""
-    calls, clock = [], iter(range(10_000))
+@pytest.fixture
+def pretended(monkeypatch):
+    """A CUDA device that is the CPU, of which 8 MiB are free. What it was asked for, and what it answers instead.
 
-    def here(make):
+    Asked for: (kind of memory, call), and "waited". No GPU is at hand: this shows calls, arithmetic and what a failure
+    costs, nothing more.
+    """
+    asked, refused = [], {}
+
+    def here(call, make):
         def made(*shape, **named):
-            calls.append((named.pop("device", "cpu"), named.pop("pin_memory", False)))
+            memory = "pinned" if named.pop("pin_memory", False) else named.pop("device", "as the first")
+            asked.append((memory, call))
+            if error := refused.get((memory, call)):
+                raise error
             return make(*shape, **named)
         return made
 
-    monkeypatch.setattr(torch, "ones", here(torch.ones))
-    monkeypatch.setattr(torch, "empty", here(torch.empty))
+    for call in ("ones", "empty", "empty_like"):
+        monkeypatch.setattr(torch, call, here(call, getattr(torch, call)))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (8 * MiB, 8 * MiB))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a pretended GPU")
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: calls.append("waited"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: asked.append("waited"))
+    return SimpleNamespace(asked=asked, refused=refused)
+
+
+def test_gpu_is_asked_for_pinned_memory_and_waited_for(pretended, monkeypatch):
+    clock = iter(range(10_000))
     monkeypatch.setattr(lab.time, "perf_counter", lambda: float(next(clock)))  # every run takes one second
     figures, name = lab._gpu(3.0)
     assert name == "a pretended GPU"
     assert [(each.rung, each.what, each.bandwidth) for each in figures] == [
         ("HBM", "copy", 2 * MiB), ("PCIe", "to device", MiB), ("PCIe", "from device", MiB)]
-    assert ("cuda", False) in calls
-    assert ("cpu", True) in calls
-    assert calls.count("waited") >= 6
+    assert ("cuda", "ones") in pretended.asked
+    assert ("pinned", "empty") in pretended.asked
+    assert pretended.asked.count("waited") >= 6
+
+
+OUT_OF_MEMORY = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.00 MiB.\n" + 99 * "See advice. ")
+
+
+@pytest.mark.parametrize(("call", "error", "why"), [
+    (("cuda", "ones"), OUT_OF_MEMORY, "CUDA refused: CUDA out of memory. Tried to allocate 1.00 MiB. See advice."),
+    (("as the first", "empty_like"), RuntimeError(""), "CUDA refused: RuntimeError"),
+    (("pinned", "empty"), RuntimeError("CUDA error: OS call failed"), "CUDA refused: CUDA error: OS call failed"),
+])
+def test_a_gpu_that_fails_costs_only_what_was_not_measured_by_then(pretended, folder, call, error, why):
+    pretended.refused[call] = error
+    ladder = lab.measure(folder, **BRIEF)
+    lost = [each for each in ladder.not_measured if each.rung in ("HBM", "PCIe")]
+    assert whats(lost) == set(lab.OF_A_GPU[1 if call[0] == "pinned" else 0:])
+    assert all(each.why.startswith(why) and len(each.why) < 300 for each in lost)
+    assert {("NVMe", what) for what in DISK_WHATS} < whats(ladder.measured)
+    assert ladder.platform["accelerator"] == "a pretended GPU"
+
+
+def test_a_gpu_that_others_have_filled_is_left_alone(pretended, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (7 * MiB, 8 * MiB))
+    figures, _ = lab._gpu(0.1)
+    assert pretended.asked == []
+    assert {each.why for each in figures} == {
+        "CUDA refused: 7.34 MB of the device's memory are free, too little for a copy"}
+
+
+@pytest.mark.parametrize("error", [OSError("libcudart.so: cannot open"), ImportError("libcudart.so: cannot open")])
+def test_libraries_that_do_not_load_are_a_reason_too(monkeypatch, error):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: (_ for _ in ()).throw(error))
+    assert {each.why for each in lab._gpu(0.1)[0]} == {"CUDA refused: libcudart.so: cannot open"}
 
 
 def test_says_why_there_is_no_gpu(monkeypatch):

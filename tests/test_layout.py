@@ -48,3 +48,14 @@ def test_bad_layouts_are_refused(arguments, message):
 def test_rows_refuses_ranks_that_are_not_there(shards, rank):
     with pytest.raises(ValueError, match="rank is|shards is"):
         rows(5, shards, rank)
+
+
+@pytest.mark.parametrize(("first", "shards", "message"), [
+    (5, 0, "shards is 0; it must be a whole number, 1 or more"), (5, -3, "shards is -3"), (5, 2.5, "shards is 2.5"),
+    (float("nan"), 2, "first_dimension is nan"), (0, 2, "first_dimension is 0"),
+])
+def test_padded_rows_and_rows_refuse_what_is_no_count(first, shards, message):
+    with pytest.raises(ValueError, match=message):
+        padded_rows(first, shards)
+    with pytest.raises(ValueError, match=message):
+        rows(first, shards, 0)

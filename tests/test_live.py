@@ -24,6 +24,7 @@ from memtier.live.controls import (
     Slider,
     Toggle,
 )
+from memtier.live.explorer import SINCE
 from memtier.live.text import number, paragraphs, plain, several
 
 CONFIG = {"model_type": "llama", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
@@ -133,18 +134,18 @@ def test_a_log_slider_steps_through_round_numbers():
 
 
 @pytest.mark.parametrize(("slider", "text", "words"), [
-    (SLIDERS[0], "a lot", "a size is 'a lot'"),
+    (SLIDERS[0], "a lot", "'a lot' is not a size: "),
     (SLIDERS[0], "1 KB", "nbytes is '1 KB'; it must be from 4 KB to 10 TB"),
     (SLIDERS[0], "80 Gb", "bits"),
-    (SLIDERS[1], "half", "a share is 'half'"),
+    (SLIDERS[1], "half", "'half' is not a share: "),
     (SLIDERS[1], "150 %", "share is '150 %'; it must be from 0 % to 100 %"),
     (SLIDERS[2], "0", "gpus is 0; it must be a whole number from 1 to 4096"),
-    (SLIDERS[2], "2.5", "a count is '2.5'"),
+    (SLIDERS[2], "2.5", "'2.5' is not a count: "),
     (SLIDERS[2], "9999999", "gpus is 9999999"),
-    (SLIDERS[2], "", "a count is ''"),
-    (SLIDERS[2], "64 GPUs", "a count is '64 GPUs'"),
+    (SLIDERS[2], "", "'' is not a count: "),
+    (SLIDERS[2], "64 GPUs", "'64 GPUs' is not a count: "),
     (SLIDERS[3], "60", "its unit must be one of"),
-    (SLIDERS[4], "1 TB", "a rate is '1 TB'"),
+    (SLIDERS[4], "1 TB", "'1 TB' is not a rate: "),
 ])
 def test_what_is_wrong_in_a_box_is_said_in_a_sentence(slider, text, words):
     with pytest.raises(ValueError, match=re.escape(words)) as told:
@@ -161,7 +162,7 @@ def test_shares_are_read_with_and_without_their_sign(text, share):
 @pytest.mark.parametrize("unit", QUANTITIES)
 @pytest.mark.parametrize("text", ["nan", "inf", "-inf", "-0.1", "1e999", "1e-320", "1e308", "1,5", "9" * 400, "12,34"])
 def test_what_is_no_number_to_reckon_with_is_refused_in_a_short_sentence(unit, text):
-    with pytest.raises(ValueError, match=r"^an? (size|rate|time|count|share|number) is ") as told:
+    with pytest.raises(ValueError, match=r"^'.*' is not a (size|rate|time|count|share|number): ") as told:
         QUANTITIES[unit].read(text + {"bytes/s": " B/s", "s": " s"}.get(unit, ""))
     assert len(str(told.value)) < 250
 
@@ -205,13 +206,35 @@ def test_a_readers_own_model_is_read_and_can_be_left_again():
 
 @pytest.mark.parametrize(("text", "words"), [
     ("", "config.json is empty"), ("{", "must be JSON"), ("[1]", "it must be a JSON object"),
-    ("[" * 100_000, "must be JSON"),
+    ("[" * 100_000, "must be JSON"), ('{"hidden_size": NaN}', "must be JSON without NaN"),
+    ('{"vocab_size": ' + "9" * 5000 + "}", "JSON without a number of thousands of digits"),
     ('{"model_type": "nope"}', "nope"), ('{"model_type": "llama", "hidden_size": -1}', "hidden_size"),
 ])
 def test_a_config_that_is_none_is_refused_in_a_sentence(text, words):
     with pytest.raises(ValueError, match=words) as told:
         ModelChoice("model", "Model").read({"choice": "own", "config": text})
     assert "\n" not in str(told.value)
+
+
+def test_a_file_from_windows_is_read():
+    own = ModelChoice("model", "Model").read({"choice": "own", "config": "\ufeff" + json.dumps(CONFIG)})
+    assert own == models.from_config(CONFIG)
+
+
+def test_a_readers_file_is_called_that():
+    for text, words in (("[[[", r"your file is '\[\[\['; it must be JSON"), (" ", "your file is empty; choose a file")):
+        with pytest.raises(ValueError, match=words):
+            FileChoice("own", "Beside the datasheets", "mine", dict).read({"choice": "own", "config": text})
+
+
+@pytest.mark.parametrize("number", ["1e400", "1" + "0" * 400, "1e301", "-1", "NaN", "0", '"fast"'])
+def test_a_readers_ladder_that_no_machine_measured_is_refused_in_a_sentence(number):
+    row = f'{{"rung": "NVMe", "what": "sequential read", "bandwidth": {number}}}'
+    text = f'{{"memtier": "own-ladder", "version": 1, "date": "2026-11-29", "measured": [{row}]}}'
+    (control,) = [each for each in live.get("tiers.ladder").controls if isinstance(each, FileChoice)]
+    reply = ask("tiers.ladder", values={control.name: {"choice": "own", "config": text}})
+    told = reply["invalid"][control.name]
+    assert re.search("bandwidth is .*; it must be a number above 0|must be JSON without NaN", told)
 
 
 # Explorers
@@ -267,6 +290,19 @@ def test_a_guess_is_locked_in_revealed_and_stays(known):
     later = ask("toy.bytes", values=after["controls"], state=after["state"])
     assert (later["hidden"], later["slots"]["reveal"]) == (after["hidden"], after["slots"]["reveal"])
     assert "your guess" in later["slots"]["view"]
+    moved = ask("toy.bytes", do="preset 0", values=after["controls"], state=after["state"])
+    assert moved["slots"]["reveal"] == f"{after['slots']['reveal']}<p>{SINCE}</p>"  # it is not about what is shown now
+    assert "your guess" not in moved["slots"]["view"]
+
+
+def test_a_guess_among_real_controls_stands_where_it_was_asked():
+    for name in live.names():
+        thing = live.get(name)
+        if not isinstance(thing, Explorer) or not thing.predict:
+            continue
+        locked = ask(name, do="guess", values={"guess": thing.predict.control.write(thing.predict.control.default)})
+        later = ask(name, values=locked["controls"], state=locked["state"])
+        assert SINCE not in later["slots"]["reveal"] == locked["slots"]["reveal"] != ""
 
 
 @pytest.mark.parametrize(("guess", "words"), [(4e9, "that is close"), (3.5e9, "that is close"), (8e9, "2 times less")])
@@ -338,7 +374,8 @@ def test_wrong_answers_hear_what_they_mistook(known):
 
 
 def test_an_answer_that_does_not_read_is_told_beside_the_box(known):
-    assert "a size is" in ask("toy.sum", do="check", values={"answer": {"text": "many"}})["invalid"]["answer"]
+    told = ask("toy.sum", do="check", values={"answer": {"text": "many"}})["invalid"]["answer"]
+    assert told.startswith("'many' is not a size: write")
     assert "Write your answer" in ask("toy.sum", do="check", values={})["invalid"]["answer"]
 
 
@@ -436,6 +473,15 @@ def test_the_page_draws_the_first_frame_and_one_for_each_preset():
         assert f'<div data-fill="view">{reply["slots"]["view"]}</div>' in page.render(TOY)
 
 
+@pytest.mark.parametrize(("letters", "wide", "row"), [(24, 0, 0), (25, 1, 0), (38, 1, 0), (39, 1, 1)])
+@pytest.mark.parametrize("more", [False, True])
+def test_a_list_has_room_for_its_longest_option(letters, wide, row, more):
+    kind = Choice("kind", "Kind", {"a": "short", "b": "l" * letters}, "a", open=False, more=more)
+    html = page.render(replace(TOY, controls=(kind,), presets={}, predict=None, view=lambda kind: View((), kind)))
+    assert html.count("minmax(min(100%,18rem),1fr)") == wide
+    assert html.count('data-control="kind" style="grid-column:1/-1"') == row
+
+
 def test_every_input_of_a_page_has_a_name_for_those_who_do_not_see_it():
     controls = [replace(control, more=True) for control in CONTROLS]
     everything = replace(TOY, controls=tuple(controls), presets={}, predict=None, view=lambda **values: View((), "ok"))
@@ -485,7 +531,7 @@ def test_in_jupyter_wrong_values_are_told_and_the_view_stays():
     shown = front(TOY)
     before = view_of(shown)
     shown.inputs["nbytes"]["text"].widget.value = "<a lot>"
-    assert "a size is &#x27;&lt;a lot&gt;&#x27;" in shown.errors["nbytes"].value
+    assert "&#x27;&lt;a lot&gt;&#x27; is not a size:" in shown.errors["nbytes"].value
     assert "last valid values" in shown.stale.value
     assert view_of(shown) == before
     shown.inputs["nbytes"]["text"].widget.value = "1 GB"
@@ -578,3 +624,20 @@ def test_one_of_many_is_written_as_one():
 
 def test_no_explorer_and_no_question_share_a_name():
     assert len(set(live.names())) == len(live.names())
+
+
+def test_the_largest_model_that_is_read_gets_a_reply_of_a_usual_length():
+    most = models.LARGEST - 3
+    config = CONFIG | {"vocab_size": most, "hidden_size": most, "intermediate_size": most,
+                       "num_hidden_layers": models.MOST_LAYERS}
+    asked = 0
+    for name in live.names():
+        thing = live.get(name)
+        for control in getattr(thing, "controls", ()):
+            if isinstance(control, ModelChoice):
+                reply = live.answer(json.dumps({"name": name, "values": {
+                    control.name: {"choice": "own", "config": json.dumps(config)}}}))
+                assert set(json.loads(reply)) == {"slots", "say", "state", "controls", "hidden"}, reply
+                assert len(reply) < 30_000
+                asked += 1
+    assert asked >= 8

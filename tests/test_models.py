@@ -367,7 +367,7 @@ MOE = LLAMA | {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok
         ({"hidden_size": 18}, "hidden_size is 18; it must be a multiple of num_attention_heads, which is 4"),
         ({"hidden_size": 18, "head_dim": 4}, "hidden_size is 18; it must be a multiple"),
         ({"hidden_size": [16]}, r"hidden_size is \[16\]"),
-        ({"num_hidden_layers": 0}, "num_hidden_layers is 0; it must be a whole number from 1 to 10000"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0; it must be a whole number from 1 to 1000"),
         ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000"),
         ({"num_attention_heads": 0}, "num_attention_heads is 0"),
         ({"num_key_value_heads": 3}, "num_key_value_heads is 3; it must divide num_attention_heads, which is 4"),
@@ -412,7 +412,8 @@ MOE = LLAMA | {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok
         ({"model_type": "qwen2", "layer_types": ["linear_attention"] * 2}, "layer_types is .* or a list of full_att"),
         ({"model_type": "qwen2", "layer_types": ["sliding_attention"] * 2}, "sliding_window is null or switched off"),
         ({"model_type": "gemma2", "sliding_window": None}, "sliding_window is null or switched off"),
-        ({"model_type": "gemma2", "final_logit_softcapping": 10**400}, "final_logit_softcapping is 10+.*at most 1e"),
+        ({"model_type": "gemma2", "final_logit_softcapping": 10**400}, "final_logit_softcapping is 10+.*beyond 1e"),
+        ({"model_type": "gemma2", "final_logit_softcapping": 1e31}, "final_logit_softcapping is 1e.*at most 1e"),
         ({"model_type": "gemma2", "head_dim": None}, "head_dim is null; in gemma2 it must be"),
         ({"model_type": "gemma3_text", "use_bidirectional_attention": True}, "use_bidirectional_attention is true"),
         ({"model_type": "gemma3_text", "sliding_window_pattern": 0}, "sliding_window_pattern is 0"),
@@ -579,8 +580,9 @@ def test_the_config_can_be_had_back():
     [
         (b"{", "it must be JSON: "),
         (b"", "it must be JSON: "),
-        (b"[" * 100_000, "it must be JSON: "),
-        (b'{"vocab_size": ' + b"9" * 5000 + b"}", "it must be JSON: "),
+        (b"[" * 100_000, "it must be JSON that is not nested so deeply"),
+        (b'{"vocab_size": ' + b"9" * 5000 + b"}", "it must be JSON without a number of thousands of digits"),
+        (b'{"vocab_size": Infinity}', "it must be JSON without Infinity"),
         (b"[1, 2]", "it must be a JSON object"),
         (b"\xff\xfe\x00", "it must be a config.json that can be read: it is not text"),
     ],
@@ -592,6 +594,31 @@ def test_an_unreadable_file_is_refused_in_one_sentence(tmp_path, content, messag
         models.from_config(path)
     assert message in str(raised.value)
     assert len(str(raised.value)) < 400
+
+
+def test_a_file_from_windows_is_read(tmp_path):
+    text = "\ufeff" + json.dumps(LLAMA, indent=1)
+    (tmp_path / "config.json").write_text(text, encoding="utf-8")
+    tensors = models.from_config(LLAMA).tensors()
+    assert models.resolve(tmp_path).tensors() == models.resolve(text).tensors() == tensors
+
+
+def test_a_folder_without_a_config_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="config is .*; it must be a config.json, and this folder has none"):
+        models.from_config(tmp_path)
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null"])
+def test_a_device_is_not_read(path):
+    with pytest.raises(ValueError, match=f"config is '{path}'; it must be a config.json, in a regular file"):
+        models.resolve(path)
+
+
+def test_the_deepest_transformer_published_is_read_and_a_deeper_one_refused():
+    # DeepNet has 1,000 layers (arXiv:2203.00555)
+    assert models.from_config(LLAMA | {"num_hidden_layers": 1000}).layers == 1000
+    with pytest.raises(ValueError, match="num_hidden_layers is 1001; it must be a whole number from 1 to 1000"):
+        models.from_config(LLAMA | {"num_hidden_layers": 1001})
 
 
 def test_a_missing_file_is_refused(tmp_path):
@@ -626,6 +653,7 @@ def test_resolve(tmp_path):
         ("llama-3.1-80b", 'model is "llama-3.1-80b"; no such name .* nearest are llama-3.1-8b, llama-3.1-70b'),
         ("meta-llama/Llama-3.1-8B", "nearest are llama-3.1-8b"),
         ("", "model is empty; give a known name, a config.json, or a parameter count such as 70e9"),
+        ("½", 'model is "½"; no such name'),
         ("zebra", "no such name in the registry, it has gpt2, "),
         ("x" * 10_000, "no such name"),
         ("nowhere/config.json", "config is 'nowhere/config.json'; it must be a config.json that can be read"),
@@ -636,7 +664,7 @@ def test_resolve(tmp_path):
         ("1,92", "model is '1,92'; a comma only separates groups of three digits"),
         ("1" * 400, "model is '1+...1+'; its number must be 0, or from"),
         ("1e30t", "model is 10+; it must be a number of at most 1e"),
-        (10**400, "model is 10+...0+; it must be a number of at most 1e"),
+        (10**400, r"model is 10+...0+; it must be a number above 0, and not beyond 1e\+300"),
         ("0", "model is .*0.*; it must be a number above 0"),
         (0, "model is 0; it must be a number above 0"),
         (-1.0, "model is -1.0"),

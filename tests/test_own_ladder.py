@@ -58,7 +58,7 @@ def test_table_and_summary_say_what_was_and_was_not_measured():
 @pytest.mark.parametrize(("change", "message"), [
     ({"memtier": "something else"}, "not a measured ladder"),
     ({"version": 2}, "version is 2; it must be 1"),
-    ({"date": None}, "date is 'None'"),
+    ({"date": None}, "date is None"),
     ({"platform": "a laptop"}, "platform is 'a laptop'"),
     ({"measured": {}}, r"measured is \{\}; it must be a list"),
     ({"measured": [{"rung": "tape", "what": "copy", "bandwidth": 1.0}]}, r"measured\[0\]: rung is 'tape'"),
@@ -67,9 +67,13 @@ def test_table_and_summary_say_what_was_and_was_not_measured():
     ({"measured": [{"rung": "HBM", "what": "copy"}]}, "bandwidth is None and latency is None"),
     ({"measured": [{"rung": "HBM", "what": "copy", "bandwidth": 1.0, "in_flight": 0}]}, "in_flight is 0"),
     ({"measured": [{"rung": "HBM", "what": "copy", "bandwidth": 1.0, "note": "x" * 301}]}, "at most 300 characters"),
-    ({"measured": [{"rung": "HBM", "what": "copy", "bandwidth": 1.0, "speed": 3}]}, r"measured\[0\]: .*speed"),
-    ({"measured": [7]}, r"measured\[0\]: "),
-    ({"not_measured": [{"rung": "HBM", "what": "copy", "why": None}]}, r"not_measured\[0\]: why is 'None'"),
+    ({"measured": [{"rung": "HBM", "what": "copy", "bandwidth": 10**400}]}, r"bandwidth is .*not beyond 1e\+300"),
+    ({"measured": [{"rung": "HBM", "what": "copy", "bandwidth": 1.0, "speed": 3}]},
+     r"measured\[0\] has 'speed'; it must have only rung, what, bandwidth, latency, size, request, in_flight, note$"),
+    ({"measured": [DISK.__dict__, {"rung": "HBM", "bandwidth": 1.0}]}, r"measured\[1\] has no 'what'; it must"),
+    ({"measured": [7]}, r"measured\[0\] is 7; it must be an object"),
+    ({"measured": [DISK.__dict__] * 1001}, "measured has 1,001 entries; it must have at most 1,000"),
+    ({"not_measured": [{"rung": "HBM", "what": "copy", "why": None}]}, r"not_measured\[0\]: why is None"),
 ])
 def test_what_is_no_ladder_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
@@ -83,8 +87,33 @@ def test_sources_that_hold_no_ladder_are_refused(source):
         own_ladder.read(source)
 
 
+@pytest.mark.parametrize("change", [{"version": "v" * 10**5}, {"platform": "p" * 10**5}, {"measured": "m" * 10**5},
+                                    {"date": "d" * 10**5}, {"measured": ["m" * 10**5]},
+                                    {"measured": [{"m" * 10**5: 1}]}])
+def test_no_message_is_as_long_as_the_file(change):
+    with pytest.raises(ValueError, match="; it must") as error:
+        own_ladder.read(LADDER.to_dict() | change)
+    assert len(str(error.value)) < 250
+
+
+def test_a_file_is_named_and_not_its_text(tmp_path):
+    path = tmp_path / "empty.json"
+    path.touch()
+    with pytest.raises(ValueError, match=r"source is '.*empty.json'; it must be JSON: "):
+        own_ladder.read(path)
+    with pytest.raises(ValueError, match="source is '/dev/zero'; it must be JSON, or a text file, in a regular file"):
+        own_ladder.read("/dev/zero")
+
+
+def test_a_file_from_windows_is_read(tmp_path):
+    text = json.dumps(LADDER.to_dict())
+    path = tmp_path / "my-ladder.json"
+    path.write_text(text, encoding="utf-8-sig")
+    assert own_ladder.read(path) == own_ladder.read("\ufeff" + text) == LADDER
+
+
 def test_a_picture_is_refused_as_no_text(tmp_path):
     path = tmp_path / "picture.png"
     path.write_bytes(b"\x89PNG\r\n\xff\xfe")
-    with pytest.raises(ValueError, match="neither JSON nor a text file"):
+    with pytest.raises(ValueError, match="it must be JSON, or a text file that can be read: it is not text"):
         own_ladder.read(path)

@@ -6,10 +6,12 @@ import io
 import json
 import re
 import shutil
+import sys
 import zipfile
 from pathlib import Path
 
 import browser_python
+import notebooks
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -138,6 +140,38 @@ def test_every_requirement_is_pinned_to_what_the_constraints_say():
     required = pins("requirements-book.txt") | pins("requirements.txt")
     assert len(required) > 15
     assert required.items() <= known.items()
+
+
+def test_requirements_are_the_whole_course():
+    """One command, pip install -r requirements.txt, brings everything that this repository's own code imports."""
+    lines = {line.split("#")[0].strip() for line in (ROOT / "requirements.txt").read_text().splitlines()}
+    assert {"-r requirements-book.txt", "-e ."} <= lines  # the latter is memtier itself
+    imported = {name: path.name for path, names in own_imports() for name in names - sys.stdlib_module_names}
+    assert {"memtier", "torch", "sphinx", "playwright"} <= set(imported)
+    brought = {"memtier", *pins("constraints.txt")}  # those are made from an environment that holds nothing else
+    assert not {name: file for name, file in imported.items() if name.lower().replace("_", "-") not in brought}
+
+
+def test_make_installs_what_the_requirements_say_and_nothing_else():
+    asked = re.findall(r"\$\(PIP\) (.*)", (ROOT / "Makefile").read_text())
+    assert asked == ["--requirement requirements-book.txt", "--no-build-isolation --requirement requirements.txt"]
+
+
+IMPORT = re.compile(r"^\s*(?:from ([\w.]+) import |import ([\w.]+))", re.MULTILINE)
+
+
+def own_imports():
+    """(file, names of the packages that it imports), of all code but that for the peers' own environments."""
+    scripts = [path for folder in ("memtier", "tests", "tools", "benchmarks") for path in (ROOT / folder).rglob("*.py")
+               if not path.name.startswith("ask_")]
+    own = {"prose", *(path.stem for path in scripts if "memtier" not in path.relative_to(ROOT).parts)}
+    own |= {"sphinxcontrib"}  # not a package but a name that many share
+    sources = [(path, path.read_text(encoding="utf-8")) for path in scripts]
+    for path in notebooks.all_notebooks():
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        sources += [(path, "".join(cell["source"])) for cell in cells if cell["cell_type"] == "code"]
+    for path, source in sources:
+        yield path, {(one or other).partition(".")[0] for one, other in IMPORT.findall(source)} - own - {""}
 
 
 def pins(name):

@@ -20,3 +20,10 @@ def test_the_running_questions_rows_agree_with_the_calculation_by_hand():
         root, layer = declared._gathered(v)
         state = 16 * declared.models.get(name).parameters
         assert declared.gpus_running.answer(v) == -(-state // int(v["limit"] - root - layer))
+
+
+def test_one_significant_figure_is_enough_for_every_estimate():
+    for billions in declared.ESTIMATED:
+        v = {"parameters": billions * declared.BILLION, "limit": 80 * units.GB}
+        assert declared.estimate.check(v | {"size": "", "card": "", "gpus": ""},
+                                       int(float(f"{declared.estimate.answer(v):.0e}"))).right, billions

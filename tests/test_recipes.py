@@ -1,6 +1,7 @@
+import numpy as np
 import pytest
 
-from memtier import models, recipes
+from memtier import models, optimizer_state, recipes
 
 TINY = models.from_config({"model_type": "llama", "vocab_size": 1000, "hidden_size": 64, "intermediate_size": 96,
                            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2})
@@ -68,5 +69,62 @@ def test_an_unknown_recipe_lists_the_known_ones():
 
 @pytest.mark.parametrize("name", ["adam-8bit", "adafactor", "muon", "lora"])
 def test_recipes_that_need_shapes_say_so(name):
-    with pytest.raises(ValueError, match=f"recipe is '{name}'"):
+    with pytest.raises(ValueError, match=f"recipe is '{name}'.* ask what a model needs, by a known name or a"):
         recipes.get(name).per_parameter  # noqa: B018
+
+
+BYTES = {"name": "x", "title": "", "weights": 2, "gradients": 2, "master": 4, "optimizer": 8, "source": ""}
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"weights": "2"}, "weights is '2'; it must be a number, 0 or more"),
+    ({"gradients": -2}, "gradients is -2; it must be a number, 0 or more"),
+    ({"master": None}, "master is None; it must be a number, 0 or more"),
+    ({"master": float("nan")}, "master is nan"),
+    ({"gathered": True}, "gathered is True"),
+    ({"weights": np.array([2.0, 4.0])}, "weights is array.*; it must be a number, 0 or more"),
+    ({"optimizer": None}, "optimizer is None; it must be a number, 0 or more"),
+    ({"rule": "muon"}, "optimizer is 8; it must be None with the rule 'muon'"),
+    ({"rule": "moun", "optimizer": None}, "rule is 'moun'; it must be one of elementwise, 8-bit blocks, adafactor, mu"),
+    ({"counters": "no"}, "counters is 'no'; it must be True or False"),
+    ({"adapters": 16}, "adapters is 16; it must be a LoRA, or None"),
+    ({"name": None}, "name is None; it must be a text"),
+])
+def test_a_recipe_that_cannot_be_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        recipes.Recipe(**BYTES | arguments)
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    ({"rank": 0}, "rank is 0; it must be a whole number, 1 or more"),
+    ({"rank": -4}, "rank is -4; it must be a whole number, 1 or more"),
+    ({"rank": "a"}, "rank is 'a'; it must be a whole number, 1 or more"),
+    ({"targets": "q_proj.weight"}, "targets is 'q_proj.weight'; it must be a list of endings of names"),
+    ({"targets": ()}, r"targets is \(\); it must be a list of endings of names"),
+    ({"targets": (3,)}, r"targets is \(3,\); it must be a list of endings of names"),
+    ({"targets": None}, "targets is None; it must be a list of endings of names"),
+])
+def test_adapters_that_cannot_be_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        recipes.LoRA(**arguments)
+
+
+def test_targets_may_be_any_list_of_names():
+    listed = recipes.Recipe(**BYTES, adapters=recipes.LoRA(targets=["q_proj.weight"]))
+    assert listed == recipes.Recipe(**BYTES, adapters=recipes.LoRA(targets=("q_proj.weight",)))
+    assert sum(tensor.numel for tensor, trained in listed.tensors(TINY) if trained) == 2 * 16 * (64 + 64)
+    assert optimizer_state.inventory(TINY, recipe=listed)["gradients"] == 2 * 2 * 16 * (64 + 64)
+
+
+@pytest.mark.parametrize(("model", "target", "shape"), [
+    ("mixtral-8x7b", "down_proj", "mlp.experts.down_proj of mixtral-8x7b is 8 × 4096 × 14336"),
+    ("mixtral-8x7b", "norm.weight", "input_layernorm.weight of mixtral-8x7b is 4096"),
+])
+def test_what_is_no_matrix_gets_no_adapter(model, target, shape):
+    recipe = recipes.Recipe(**BYTES, adapters=recipes.LoRA(targets=(target,)))
+    with pytest.raises(ValueError, match=f"it must name matrices, and model.layers.0.*{shape}"):
+        optimizer_state.inventory(model, recipe=recipe)
+
+
+def test_only_serving_does_not_train():
+    assert [name for name in recipes.names() if not recipes.get(name).trains] == ["inference"]

@@ -1,5 +1,6 @@
 """Recovery: intervals, lost work and goodput, against published runs, against each other and against a dice."""
 
+import decimal
 import math
 import random
 
@@ -175,6 +176,24 @@ def test_the_best_schedule_is_no_worse_than_its_neighbours():
             assert recovery.schedule(moved, LLAMA3).lost > at_best
 
 
+@pytest.mark.parametrize("mtbf", [20.0, 1e3, 1e6, 1e15, 1e17, 1e30, 1e299])
+def test_the_exact_count_keeps_its_digits_however_seldom_something_fails(mtbf):
+    # The same formula in 700 digits, of which e^x − 1 − x cancels up to 600.
+    with decimal.localcontext(prec=700):
+        tau, cost, again, late, mean = map(decimal.Decimal, (10, 1, 2, 3, mtbf))
+        failures = ((tau + cost) / mean).exp() - 1
+        spent = {"saving": cost, "lost work": mean * failures - (tau + cost) + failures * late,
+                 "restart": failures * mean * ((again / mean).exp() - 1)}
+        whole = tau + sum(spent.values())
+        truth = {name: float(seconds / whole) for name, seconds in spent.items()}
+    asked = {"interval": 10, "write_seconds": 1, "restart": 2, "lag": 3, "method": "exact"}
+    found = recovery.goodput(mtbf_seconds=mtbf, **asked)
+    assert found.losses == pytest.approx(truth, rel=1e-13, abs=0)
+    assert found.fraction == pytest.approx(float(tau / whole), rel=1e-13)
+    swept = recovery.goodput(mtbf_seconds=np.array([mtbf, 2 * mtbf]), **asked)
+    assert {name: shares[0] for name, shares in swept.losses.items()} == pytest.approx(truth, rel=1e-13, abs=0)
+
+
 @pytest.mark.parametrize(("call", "message"), [
     (lambda: recovery.mtbf({}), "components is {}; it must map at least one name"),
     (lambda: recovery.mtbf({"GPU": (0, 1)}), "count of GPU is 0; it must be a whole number, 1 or more"),
@@ -188,6 +207,14 @@ def test_the_best_schedule_is_no_worse_than_its_neighbours():
     (lambda: recovery.restart(1, source="h100-l2-nothing"), "h100-l2-nothing"),
     (lambda: recovery.schedule(LEVELS[:1], 100), r"shares are \[0.9\]; they must add up to 1"),
     (lambda: recovery.schedule([LEVELS[0]._replace(share=2)], 100), "share of NVMe is 2; it must be"),
+    (lambda: recovery.restart(1, source="20 GB/s"), "source is '20 GB/s'; it must be bytes a second as a number, or"),
+    (lambda: recovery.restart(1, source="h100-node-dram"), "source is 'h100-node-dram'; the ledger has no read rate"),
+    (lambda: recovery.mtbf({"GPU": 5}), r"components has 5 for GPU; it must be \(count, seconds\)"),
+    (lambda: recovery.mtbf([0] * 100_000), r"components is \[0, 0, .*\.\.\..*0\]; it must map"),
+    (lambda: recovery.best_schedule([LEVELS[0]._replace(share="x")], 100), "share of NVMe is 'x'; it must be"),
+    (lambda: recovery.best_schedule(5, 100), "levels is 5; it must be a list of Levels"),
+    (lambda: recovery.schedule([7], 100), "levels has 7; it must be a Level"),
+    (lambda: recovery.schedule([LEVELS[0], LEVELS[0]], 100), "each level's own"),
     (lambda: recovery.observed_mtbf(0, 1), "failures is 0; it must be a whole number, 1 or more"),
 ])
 def test_bad_arguments(call, message):

@@ -24,11 +24,16 @@ def folder(tmp_path):
     return tmp_path
 
 
+def in_background(server):
+    """Serve from a thread that looks whether it should end a hundred times a second, not twice."""
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+
+
 @pytest.fixture
 def get(folder):
     """get(path, headers, method) → (status, headers, body) from a server of the folder."""
     server = serve.open_server(folder)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    in_background(server)
     connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
 
     def ask(path, headers=None, method="GET"):
@@ -174,7 +179,7 @@ def has_ipv6():
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 def test_ipv6_lets_in_both(folder):
     server = serve.open_server(folder, "::")
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    in_background(server)
     for host in ("::1", "127.0.0.1"):
         connection = http.client.HTTPConnection(host, server.server_address[1], timeout=10)
         connection.request("GET", "/index.html")

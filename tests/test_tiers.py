@@ -124,12 +124,62 @@ def test_what_was_measured_stays_below_the_specification():
     (lambda: tiers.accelerator("h100"), "accelerator is 'h100'.*h100-sxm"),
     (lambda: tiers.names("tape"), "rung is 'tape'"),
     (lambda: tiers.table(["h100"]), "tier is 'h100'"),
+    (lambda: tiers.table("s3"), "which is 's3'; it must be a list of names or Tiers"),
+    (lambda: tiers.links_table(5), "which is 5; it must be a list of names or Links"),
+    (lambda: tiers.accelerators_table(5), "which is 5; it must be a list of names or Accelerators"),
+    (lambda: tiers.get("20 GB/s", "to"), "to is '20 GB/s'; it must be the name of a known tier: "),
+    (lambda: tiers.get("20 GB/s", "to", or_rate=True), "to is .*; it must be bytes a second as a number, or the name"),
+    (lambda: tiers.link("h100", "over"), "over is 'h100'; it must be the name of a known link: "),
+    (lambda: tiers.accelerator("h100", "gpu"), "gpu is 'h100'; it must be the name of a known accelerator: .*h100-sxm"),
+    (lambda: tiers.find("h100-sx"), "source is 'h100-sx'; it must be the name of a known tier, link or accelerator: "
+                                    "the nearest are h100-sxm"),
+    (lambda: tiers.get("tpu7x-hbm").read_time(1, argument="source"), "source is 'tpu7x-hbm'; the ledger has no read"),
+    (lambda: tiers.get("sandisk-hbf").write_time(1, argument="to"), "to is 'sandisk-hbf'; the ledger has no write"),
     (lambda: tiers.get("tpu7x-hbm").read_time(1), "tier is 'tpu7x-hbm'; the ledger has no read rate"),
     (lambda: tiers.get("sandisk-hbf").write_time(1), "tier is 'sandisk-hbf'; the ledger has no write rate"),
 ])
 def test_unknown_names(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_long_name_is_not_told_in_full():
+    for look_up in (tiers.get, tiers.link, tiers.accelerator, tiers.find):
+        for name in ("x" * 3000, ["x"] * 3000, 10**5000):
+            with pytest.raises(ValueError, match="it must be the name of a known") as error:
+                look_up(name)
+            assert "x" * 81 not in str(error.value)
+            assert len(str(error.value)) < 1500
+
+
+def test_find_takes_all_three_sorts():
+    assert tiers.find("s3") is tiers.get("s3") is tiers.find(tiers.get("s3"))
+    assert tiers.find("pcie5-x16") is tiers.link("pcie5-x16") is tiers.find(tiers.link("pcie5-x16"))
+    assert tiers.find("h100-sxm") is tiers.accelerator("h100-sxm") is tiers.find(tiers.accelerator("h100-sxm"))
+
+
+def test_no_name_belongs_to_two_sorts():  # find could not tell which is meant
+    names = [*tiers.names(), *tiers.links(), *tiers.accelerators()]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda: tiers.Tier("a", "A", "tape"), "rung is 'tape'; it must be one of SRAM"),
+    (lambda: tiers.Tier("a", "A", "NVMe", capacity=-3), "capacity is -3; it must be a number above 0"),
+    (lambda: tiers.Tier("a", "A", "NVMe", read="fast"), "read is 'fast'"),
+    (lambda: tiers.Tier("a", "A", "NVMe", write=math.nan), "write is nan"),
+    (lambda: tiers.Tier("a", "A", "NVMe", latency=-1), "latency is -1; it must be a number, 0 or more"),
+    (lambda: tiers.Tier("a", "A", "NVMe", shared="no"), "shared is 'no'; it must be True or False"),
+    (lambda: tiers.Link("a", "A", rate=0), "rate is 0; it must be a number above 0"),
+    (lambda: tiers.Link("a", "A", rate=1, latency=-1), "latency is -1"),
+    (lambda: tiers.Link("a", "A", rate=1, rate_measured=0), "rate_measured is 0"),
+    (lambda: tiers.Accelerator("a", "A", "s3", 1), "memory is 's3'; it must be a Tier"),
+    (lambda: tiers.Accelerator("a", "A", tiers.get("s3"), 0), "flops is 0"),
+    (lambda: tiers.Accelerator("a", "A", tiers.get("s3"), 1, rent_low=-1), "rent_low is -1"),
+])
+def test_what_is_made_by_hand_is_checked_as_well(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
 
 
 def test_a_tier_or_link_is_given_back():
@@ -394,3 +444,32 @@ def test_an_unknown_table_is_refused():
 def test_the_examples_in_the_docstrings():
     failed, attempted = doctest.testmod(tiers)
     assert (failed, attempted > 3) == (0, True)
+
+
+def test_a_first_look_marks_what_was_not_measured_and_dates_a_row_by_its_oldest_figure():
+    """HBM: two figures of 2026-08-22, one of 2026-11. DRAM's 100 ns is illustrative, CXL's 350 rests on it."""
+    table = tiers.overview()
+    rows = {row[0].partition(":")[0]: row[1:] for row in table.rows}
+    assert list(rows) == list(RUNGS)
+    assert [str(cell) for cell in rows["HBM"]] == ["80 GB", "3.35 TB/s", "288 ns", "2026-08-22"]
+    words = {rung: [[table.notes[number - 1].text for number in getattr(cell, "notes", ())] for cell in row]
+             for rung, row in rows.items()}
+    assert words["CPU DRAM"][2] == ["illustrative: a round figure for teaching"]
+    assert words["CXL"][2] == ["computed from other figures", "it rests on an illustrative figure"]
+    assert words["HBF"][1] == ["the maker's claim, not yet in a datasheet"]
+    assert words["NVMe"][:3] == [[], [], []]
+    for tier in tiers.ladder():
+        oldest = min(date for what in ("capacity", "read", "latency") if what in tier.facts
+                     for date in tier.facts[what].date.split("/"))
+        assert rows[tier.rung][-1] == oldest
+
+
+def test_a_brief_price_table_has_the_cost_second_and_says_the_rest_below():
+    whole, brief = tiers.price_table(1e12), tiers.price_table(1e12, brief=True)
+    assert brief.header == ("what", "cost", "price", "date")
+    assert [row[1] for row in brief.rows] == [row[2] for row in whole.rows]
+    assert [row[0] for row in brief.rows] == [f"{row[0]}: {row[1]}" for row in whole.rows]
+    for row, note in ((row, brief.notes[row[2].notes[0] - 1]) for row in brief.rows):
+        assert f"paid {'each month' if 'month' in row[2].text else 'once, for 36 months'}" in note.before
+    with pytest.raises(ValueError, match="brief is 'no'"):
+        tiers.price_table(brief="no")

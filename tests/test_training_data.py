@@ -196,7 +196,27 @@ def test_the_table_of_corpora_has_its_sources():
     assert all(note.url or "CS336" in note.text for note in table.notes)
 
 
+@pytest.mark.parametrize("name", tiers.names())
+@pytest.mark.parametrize("argument", ["store", "nvme"])
+def test_every_tier_can_be_a_store_and_a_cache_or_says_why_not(argument, name):
+    tier = tiers.get(name)
+    missing = [way for way in ("write", "read") if getattr(tier, way) is None and (way, argument) != ("write", "store")]
+    if missing:
+        with pytest.raises(ValueError, match=f"{argument} is '{name}'; the ledger has no {missing[0]} rate for it, so"):
+            pipeline(training_data.image(1e5), rate=10, **{argument: name})
+        return
+    hops = pipeline(training_data.image(1e5), rate=10, network=1e30, **{argument: name}).hops
+    if argument == "store":  # one request after the other; a latency that no source gives counts as 0
+        assert hops[0].available == pytest.approx(1e5 / ((tier.latency or 0) + 1e5 / tier.read))
+    else:
+        assert [hop.available for hop in hops[1:3]] == [tier.write, tier.read]
+
+
 @pytest.mark.parametrize(("call", "message"), [
+    (lambda: pipeline(training_data.image(1), rate=1, store="floppy"), "store is 'floppy'; it must be the name of a"),
+    (lambda: pipeline(training_data.image(1), rate=1, nvme="floppy"), "nvme is 'floppy'"),
+    (lambda: training_data.dataset(None, 5), "sample is None; it must be a Sample"),
+    (lambda: training_data.requests(1e300, request=1e-300), "nbytes / request is inf"),
     (lambda: training_data.bytes_per_token(0), "vocabulary is 0"),
     (lambda: training_data.bytes_per_token("nobody"), "nobody"),
     (lambda: training_data.text(-1, vocabulary=10), "tokens is -1"),

@@ -4,7 +4,9 @@ import doctest
 import itertools
 import json
 import math
+from fractions import Fraction
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -170,7 +172,7 @@ def test_a_count():
     assert weights.inventory("70B", dtype="mxfp4").total == 70e9 * 0.53125
     with pytest.raises(ValueError, match="a parameter count has no parts"):
         weights.inventory(70e9, dtype="mxfp4", keep=["head"])
-    with pytest.raises(ValueError, match="a parameter count; shapes are needed"):
+    with pytest.raises(ValueError, match="model is the parameter count 70,000,000,000; shapes are needed here"):
         weights.by_format(70e9, dtype="mxfp4")
 
 
@@ -265,10 +267,28 @@ def test_reading_70b_once(source, seconds):
     assert weights.read_time("llama-3.1-70b", source=source) == pytest.approx(seconds, rel=2e-3)
 
 
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: weights.inventory("gpt2", keep=5), "keep is 5; it must be a list of parts"),
+    (lambda: weights.inventory("gpt2", kept="fp5"), "kept is 'fp5'; it must be one of fp32"),
+    (lambda: weights.inventory("gpt2", router="fp5"), "router is 'fp5'; it must be one of fp32"),
+    (lambda: weights.by_format("gpt2", dtype="fp8", kept="fp5"), "kept is 'fp5'"),
+    (lambda: weights.source_rate(np.bool_(True)), "source is np.True_"),
+    (lambda: weights.inventory(1e9, keep=["head"]), "so name a model or give its config.json"),
+])
+def test_messages_name_the_readers_own_argument(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_rate_may_be_of_any_kind_of_number():
+    for rate in (10**9, 1e9, np.int64(10**9), Fraction(10**9)):
+        assert weights.source_rate(rate) == (10**9, 0)
+
+
 def test_sources_that_cannot_be_read():
     with pytest.raises(ValueError, match="source is 'h100-node-dram'; the ledger has no read rate"):
         weights.source_rate("h100-node-dram")
-    with pytest.raises(ValueError, match="tier is 'h1000'"):
+    with pytest.raises(ValueError, match="source is 'h1000'; it must be bytes a second as a number, or the name of"):
         weights.source_rate("h1000")
     with pytest.raises(ValueError, match="source is 0"):
         weights.source_rate(0)

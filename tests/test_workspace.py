@@ -190,6 +190,20 @@ def test_anything_else_is_refused_in_one_sentence(text):
     assert "\n" not in str(raised.value)
 
 
+def test_a_long_log_is_read_once():
+    # A pattern that begins with "any word" tries each of the blob's letters as that word's first: 500 billion steps.
+    with pytest.raises(ValueError, match="^text has no whole"):
+        workspace.read_message("x" * 10**6)
+    assert workspace.read_message("x" * 10**6 + f" {ALONE} " + "y" * 10**6) == workspace.read_message(ALONE)
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_figures_of_no_size_at_all_are_no_message(digits):
+    for figure in ("79.14", "GPU 0", "3.00"):
+        with pytest.raises(ValueError, match="^text has no whole"):
+            workspace.read_message(ALONE.replace(figure, figure[:-1] + "9" * digits))
+
+
 def _size(nbytes):
     """As torch 2.13.0's format_size prints a size (c10/core/Allocator.h)."""
     for unit, most in (("KiB", MIB), ("MiB", units.GiB)):

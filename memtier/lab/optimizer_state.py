@@ -10,6 +10,7 @@ Under torchrun this file is one rank, with the default model and recipe, and pri
 """
 
 import contextlib
+import importlib
 import json
 import multiprocessing
 import os
@@ -19,7 +20,6 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -31,6 +31,7 @@ from torch.distributed.tensor import DTensor
 
 from memtier import checks, models, recipes
 from memtier.inventory import Inventory
+from memtier.lab import processes
 
 SMALL = {"model_type": "llama", "vocab_size": 1000, "hidden_size": 256, "intermediate_size": 683,
          "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": False}
@@ -379,8 +380,7 @@ def fsdp_step(world: int = 2, config=None, *, recipe: str = "bf16-adam", replica
               seed: int = 0, timeout: float = 300) -> tuple[Rank, ...]:
     """Train one step with FSDP2 in `world` real processes over gloo; what each rank then holds, in order of rank.
 
-    torchrun's own launcher starts the processes. One fully_shard group for each decoder layer and one for the rest,
-    resharded after each forward. Recipes:
+    One fully_shard group for each decoder layer and one for the rest, resharded after each forward. Recipes:
     "fp32-adam"; "fsdp2-adam" (fp32 shards, bf16 gathered); and those with bf16 weights and gradients, whose masters
     are fp32 DTensors. torch.optim.Adafactor and bitsandbytes refuse DTensors (torch 2.13.0), so those two update
     each rank's own rows; Adafactor's column statistics are then those of the rank's rows, another algorithm, and it
@@ -425,11 +425,9 @@ def _run(command: list[str], timeout: float) -> None:
     A fresh interpreter works from a notebook too, where there is no __main__ file that processes could import.
     """
     root = str(Path(__file__).parents[2])  # the folder that holds memtier, where it is not installed
-    loopback = "lo0" if sys.platform == "darwin" else "lo"
     environment = {name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
     environment["OMP_NUM_THREADS"] = "1"  # the ranks share a small machine's cores
-    environment.setdefault("GLOO_SOCKET_IFNAME", loopback)  # works where the host's own name does not resolve
     with tempfile.TemporaryFile() as words:
         process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=words, stderr=words,
                                    start_new_session=True)
@@ -456,14 +454,10 @@ def _kill_group(process: subprocess.Popen) -> None:
     process.wait()
 
 
-def _rank(jobs: list[dict]) -> list[dict]:
-    """One rank's work for jobs of one world, as dicts that JSON can carry."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=120))
-    try:
-        return [_to_json(_measure_rank(**job)) for job in jobs]
-    finally:
-        dist.destroy_process_group()
+def _rank(tell, rank: int, ranks: int, jobs: list[dict]) -> None:
+    """One rank's work for jobs of one world: tells what it holds after each, as a dict that JSON can carry."""
+    for job in jobs:
+        tell(**_to_json(_measure_rank(**job)))
 
 
 def _measure_rank(world: int, config: dict, recipe: str, replicate: int, tokens: int, seed: int) -> Rank:
@@ -535,36 +529,38 @@ def _from_json(data: dict) -> Rank:
 
 
 def _launch(world: int, jobs: list[dict]) -> list[list[dict]]:
-    """Start `world` processes with torchrun's own launcher, on a free port of this machine; each job's ranks."""
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+    """Fork `world` processes from this one; each job's ranks."""
+    start = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+    team = processes.Team(multiprocessing.get_context(start), world, _rank, jobs)
+    try:
+        team.wait()
+    finally:
+        team.kill()
+    return [list(ranks) for ranks in zip(*(team.told(rank) for rank in range(world)), strict=True)]
 
-    settings = LaunchConfig(
-        min_nodes=1, max_nodes=1, nproc_per_node=world, run_id=f"memtier-{os.getpid()}", max_restarts=0,
-        rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:0", local_addr="127.0.0.1", monitor_interval=0.1,
-        start_method="forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn")
-    answers = elastic_launch(settings, _rank)(jobs)
-    return [list(ranks) for ranks in zip(*(answers[rank] for rank in sorted(answers)), strict=True)]
 
-
-def _share_imports(jobs: list[dict]) -> None:
-    """Let one server process import what the ranks need, and fork each of them: imports cost more than the steps."""
-    kinds = sorted({job["config"]["model_type"] for job in jobs})
-    needed = ["memtier.lab.optimizer_state", *(f"transformers.models.{kind}.modeling_{kind}" for kind in kinds)]
-    if any(recipes.get(job["recipe"]).rule == "8-bit blocks" for job in jobs):
-        needed.append("bitsandbytes.optim")
-    if "forkserver" in multiprocessing.get_all_start_methods():
-        multiprocessing.set_forkserver_preload(needed)
+def _import_for(jobs: list[dict]) -> None:
+    """Import what the ranks will need, before they are forked: imports cost more than the steps."""
+    for job in jobs:
+        plan = recipes.get(job["recipe"])
+        with torch.device("meta"):  # a model without storage: only the code behind it is wanted
+            _model(job["config"], plan, job["seed"])
+        if plan.rule == "8-bit blocks":
+            _eight_bit()
+    importlib.import_module("torch._dynamo")  # every optimizer does when it is made
 
 
 def _main(arguments: list[str]) -> None:
+    torch.set_num_threads(1)
     if "LOCAL_RANK" in os.environ:  # started by torchrun: this is one rank of one job
-        (rank,) = _rank([_DEFAULT_JOB | {"world": int(os.environ["WORLD_SIZE"]), "config": SMALL}])
-        print(f"{_from_json(rank).held}\n", flush=True)
+        dist.init_process_group("gloo")
+        rank = _measure_rank(**_DEFAULT_JOB | {"world": int(os.environ["WORLD_SIZE"]), "config": SMALL})
+        print(f"{rank.held}\n", flush=True)
+        dist.destroy_process_group()
         return
     asked, answered = map(Path, arguments)
-    torch.set_num_threads(1)
     jobs = json.loads(asked.read_text(encoding="utf-8"))
-    _share_imports(jobs)
+    _import_for(jobs)
     results = {}
     for world in sorted({job["world"] for job in jobs}):
         numbers = [number for number, job in enumerate(jobs) if job["world"] == world]

@@ -11,12 +11,8 @@ those of a run without failures, bit for bit. Seen with torch 2.13.0 on a CPU.
 """
 
 import io
-import json
 import math
-import multiprocessing
-import os
 import random
-import signal
 import statistics
 import tempfile
 import time
@@ -27,7 +23,7 @@ from typing import NamedTuple
 import torch
 
 from memtier import checks, recovery
-from memtier.lab import training_run
+from memtier.lab import processes, training_run
 from memtier.lab.checkpoint_store import Store
 
 WIDTH, BATCH = 8, 4
@@ -187,71 +183,54 @@ class Job:
     """A training run of real processes under FSDP2 that saves to two folders. Made by `start`.
 
     losses: step → its loss, as Python writes every bit of it. came_from: (step, store) it went on from, None from the
-    start. passed_over: why newer or faster versions were not taken.
+    start. passed_over: why newer or faster versions were not taken. was_killed: whether one of its processes was.
     """
 
     def __init__(self, folder: Path, ranks: int, *how):
         folder.mkdir(parents=True, exist_ok=True)
-        self._desk = tempfile.TemporaryDirectory(prefix="memtier-ranks-")  # where ranks meet and rank 0 writes
-        self._ended: list[dict] | None = None  # what had been written when the run ended
-        context = _context()
-        self._team = [context.Process(target=_rank, daemon=True, args=(rank, ranks, Path(self._desk.name), folder,
-                                                                       *how)) for rank in range(ranks)]
-        for each in self._team:
-            each.start()
-
-    def _said(self) -> list[dict]:
-        """The lines rank 0 has written; the last may be torn where the run was killed."""
-        lines = Path(self._desk.name, "lines.jsonl")
-        if self._ended is not None or not lines.exists():
-            return self._ended or []
-        return [json.loads(line) for line in lines.read_text().splitlines() if line.endswith("}")]
+        context = processes.forking("memtier.lab.recovery", "torch._dynamo")
+        self._team = processes.Team(context, ranks, _rank, folder, *how)
 
     @property
     def losses(self) -> dict[int, str]:
-        return {line["step"]: line["loss"] for line in self._said() if "step" in line}
+        return {line["step"]: line["loss"] for line in self._team.told(0) if "step" in line}
 
     @property
     def came_from(self) -> tuple[int, str] | None:
-        start = next((line["start"] for line in self._said() if "start" in line), None)
+        start = next((line["start"] for line in self._team.told(0) if "start" in line), None)
         return tuple(start) if start else None
 
     @property
     def passed_over(self) -> tuple[str, ...]:
-        return next((tuple(line["passed_over"]) for line in self._said() if "passed_over" in line), ())
+        return next((tuple(line["passed_over"]) for line in self._team.told(0) if "passed_over" in line), ())
 
     def reached(self, step: int) -> "Job":
         """Wait until the run has done this step. Raises RuntimeError when it ends or stands still before that."""
         ends = time.monotonic() + LONGEST
-        while max(self.losses, default=0) < step:
-            if time.monotonic() > ends or any(each.exitcode not in (None, 0) for each in self._team):
+        while True:
+            over = self._team.over or time.monotonic() > ends  # asked first: its last words come before its end
+            last = max(self.losses, default=0)
+            if last >= step:
+                return self
+            if over:
                 self.kill()
-                raise RuntimeError(f"the run stopped at step {max(self.losses, default=0)}, before step {step}")
+                raise RuntimeError(f"the run stopped at step {last}, before step {step}")
             time.sleep(0.01)
-        return self
 
     def kill(self) -> None:
         """End all processes at once, as kill -9 or a power cut does: nothing is written, nobody is told."""
-        for each in self._team:
-            each.kill()
-            each.join()
-        self._ended = self._said()
-        self._desk.cleanup()
+        self._team.kill()
 
     @property
     def was_killed(self) -> bool:
-        return any(each.exitcode == -signal.SIGKILL for each in self._team)
+        return self._team.was_killed
 
     def wait(self) -> "Job":
         """Wait until all processes have ended by themselves. Raises RuntimeError with its words when one fails."""
-        for each in self._team:
-            each.join(LONGEST)
-        codes = [each.exitcode for each in self._team]
-        failed = next((rank for rank, code in enumerate(codes) if code != 0), None)
-        words = "" if failed is None else Path(self._desk.name, f"rank-{failed}.txt").read_text()[-2000:]
-        self.kill()
-        if failed is not None:
-            raise RuntimeError(f"the run ended with exit codes {codes}; rank {failed} said:\n{words}")
+        try:
+            self._team.wait(LONGEST)
+        finally:
+            self._team.kill()
         return self
 
 
@@ -273,32 +252,14 @@ def places(folder) -> list[Store]:
     return [Store(name, str(Path(folder, name)), every) for name, every in EVERY.items()]
 
 
-def _context():
-    """Processes that fork from one which has imported torch: an import costs seconds, a fork next to nothing."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["memtier.lab.recovery", "torch._dynamo"])
-    return context
+def _rank(tell, rank: int, ranks: int, folder: Path, until: int, pause: float, settings) -> None:
+    """One process of the run."""
+    def each(step: int, loss: float) -> None:
+        tell(step=step, loss=loss.hex())
+        time.sleep(pause)
 
-
-def _rank(rank: int, ranks: int, desk: Path, folder: Path, until: int, pause: float, settings) -> None:
-    """One process of the run. Only rank 0 writes lines; what a process prints itself goes to a file."""
-    with open(desk / f"rank-{rank}.txt", "w") as words:
-        os.dup2(words.fileno(), 1)
-        os.dup2(words.fileno(), 2)
-    training_run.join(rank, ranks, f"{desk}/store")
-    with open(desk / "lines.jsonl", "a", buffering=1) as lines:
-        def tell(**line) -> None:
-            if rank == 0:
-                lines.write(json.dumps(line) + "\n")
-
-        def each(step: int, loss: float) -> None:
-            tell(step=step, loss=loss.hex())
-            time.sleep(pause)
-
-        training_run.train(
-            settings, places(folder), until=until, each=each, say=lambda line: None,
-            clock=lambda training: lambda: training.step,  # versions by steps, so that a slow machine saves the same
-            started=lambda restored: tell(start=restored and [restored.step, restored.store],
-                                          passed_over=list(restored.passed_over) if restored else []))
+    training_run.train(
+        settings, places(folder), until=until, each=each, say=lambda line: None,
+        clock=lambda training: lambda: training.step,  # versions by steps, so that a slow machine saves the same
+        started=lambda restored: tell(start=restored and [restored.step, restored.store],
+                                      passed_over=list(restored.passed_over) if restored else []))

@@ -20,6 +20,7 @@ import random
 import shutil
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +39,8 @@ LEAST_DISK = 16 * MiB
 LEAST_DRAM = 256 * MiB  # a copy large enough that the memory's speed shows, whatever the cache
 IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")  # file systems that are no disk
 F_NOCACHE = 48  # fcntl command of macOS, from its <fcntl.h>
+OF_A_GPU = (("HBM", "copy"), ("PCIe", "to device"), ("PCIe", "from device"))
+LONGEST_REASON = 200  # characters of CUDA's own words; it has been known to give advice
 SHARES = {"memory": 0.2, "write": 0.25, "read": 0.2, "small read": 0.25, "gpu": 0.1}  # of the seconds
 
 
@@ -301,24 +304,37 @@ def _file_system(folder: Path) -> str | None:
 
 
 def _gpu(seconds: float) -> tuple[list[Measured | NotMeasured], str | None]:
-    """Copies within the first CUDA device's memory and over its link, from and to pinned memory; and its name."""
-    why = None
-    if importlib.util.find_spec("torch") is None:
-        why = "torch is not installed"
-    else:
-        import torch
+    """Copies within the first CUDA device's memory and over its link, from and to pinned memory; and its name.
 
-        if not torch.cuda.is_available():
+    Where something of it fails, what was measured before stays.
+    """
+    found, name = [], None
+    why = "torch is not installed"
+    if importlib.util.find_spec("torch") is not None:
+        try:
+            import torch
+
             why = "torch sees no CUDA device"
-    if why is not None:
-        return [NotMeasured("HBM", "copy", why), NotMeasured("PCIe", "to device", why),
-                NotMeasured("PCIe", "from device", why)], None
+            if torch.cuda.is_available():
+                name = torch.cuda.get_device_name()
+                for figure in _through_gpu(seconds):
+                    found.append(figure)
+        except (ImportError, OSError, RuntimeError) as error:  # its libraries, its driver, its memory, no pages to pin
+            why = "CUDA refused: " + textwrap.shorten(str(error) or type(error).__name__, LONGEST_REASON)
+    done = {(each.rung, each.what) for each in found}
+    return [*found, *(NotMeasured(*each, why) for each in OF_A_GPU if each not in done)], name
+
+
+def _through_gpu(seconds: float) -> Iterator[Measured]:
+    """The figures of OF_A_GPU. Raises RuntimeError where CUDA does, or where hardly any of its memory is free."""
+    import torch
+
     free, _ = torch.cuda.mem_get_info()
     size = min(GiB, free // 8)
+    if size < MiB:
+        raise RuntimeError(f"{units.format_bytes(free)} of the device's memory are free, too little for a copy")
     source = torch.ones(size, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-    host = torch.empty(min(size, 256 * MiB), dtype=torch.uint8, pin_memory=True)
-    part = source[:host.numel()]
 
     def timed(to, origin) -> float:
         def work():
@@ -327,12 +343,13 @@ def _gpu(seconds: float) -> tuple[list[Measured | NotMeasured], str | None]:
 
         return _best(work, seconds / 3)
 
-    figures = [Measured("HBM", "copy", bandwidth=2 * size / timed(target, source), size=size,
-                        note="bytes read and bytes written")]
+    yield Measured("HBM", "copy", bandwidth=2 * size / timed(target, source), size=size,
+                   note="bytes read and bytes written")
+    host = torch.empty(min(size, 256 * MiB), dtype=torch.uint8, pin_memory=True)
+    part = source[:host.numel()]
     for what, to, origin in (("to device", part, host), ("from device", host, part)):
-        figures.append(Measured("PCIe", what, bandwidth=host.numel() / timed(to, origin), size=host.numel(),
-                                note="pinned memory, one direction"))
-    return figures, torch.cuda.get_device_name()
+        yield Measured("PCIe", what, bandwidth=host.numel() / timed(to, origin), size=host.numel(),
+                       note="pinned memory, one direction")
 
 
 def _main(arguments: list[str] | None = None) -> None:

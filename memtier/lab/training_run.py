@@ -11,11 +11,9 @@ of equal gradients is exact for 1, 2 and 4 ranks, and losses do not depend on th
 """
 
 import argparse
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -116,14 +114,6 @@ def train(settings: Settings, places: list[Store], *, until: int, each: Callable
         checkpointer.after_step(training.step, training)
     checkpointer.close(close)
     return restored
-
-
-def join(rank: int, ranks: int, meeting: str) -> None:
-    """Become one of `ranks` processes of this machine. meeting: a file that does not exist yet, where they meet."""
-    torch.set_num_threads(1)  # the ranks share a small machine's cores
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if os.uname().sysname == "Linux" else "lo0")
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks,
-                            timeout=timedelta(minutes=5))
 
 
 def _main() -> None:

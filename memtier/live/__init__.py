@@ -9,6 +9,7 @@ import json
 import pkgutil
 from importlib import import_module
 
+from memtier import checks
 from memtier.live import explorers, questions
 from memtier.live.explorer import Explorer, Prediction, View
 from memtier.live.live import Live
@@ -36,7 +37,7 @@ def get(name: str) -> Live:
             found = _declared(package, kind).get(name)
             if found is not None:
                 return found
-    raise ValueError(f"name is {name!r}; it must be one of {', '.join(names())}")
+    raise ValueError(f"name is {checks.brief(name)}; it must be one of {', '.join(names())}")
 
 
 def answer(text: str) -> str:

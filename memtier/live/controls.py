@@ -33,21 +33,6 @@ class Part:
     into: str = ""
 
 
-def _number(text: str) -> int | float:
-    """A number, 0 or more; ".5" is 0.5."""
-    return units.parse_number(f"0{text}" if text.startswith(".") else text)
-
-
-def _share(text: str) -> float:
-    """A share from "25 %", "0.25" or, since a fraction is at most 1, a bare "25"."""
-    digits = text.strip()
-    try:
-        share = _number(digits.removesuffix("%"))
-    except ValueError:
-        raise ValueError(f"a share is {checks.brief(text)}; write a percentage such as '12.5 %', or 0.125") from None
-    return share / 100 if digits.endswith("%") or share > 1 else float(share)
-
-
 class Quantity(NamedTuple):
     """How values of one unit are written for people, read back, and written with every digit."""
 
@@ -63,8 +48,8 @@ QUANTITIES = {
     "bytes/s": Quantity(units.format_rate, units.parse_rate, "{:.15g} B/s".format),
     "s": Quantity(units.format_time, units.parse_time, "{:.15g} s".format),
     "count": Quantity("{:,}".format, units.parse_count, "{:,}".format),
-    "share": Quantity(percent, _share, lambda share: f"{100 * share:.15g} %"),
-    "": Quantity("{:,.6g}".format, _number, "{:.15g}".format),
+    "share": Quantity(percent, units.parse_share, lambda share: f"{100 * share:.15g} %"),
+    "": Quantity("{:,.6g}".format, units.parse_number, "{:.15g}".format),
 }
 
 _MANTISSAS = (1, 1.2, 1.4, 1.6, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9)  # round numbers at nearly equal steps on a log scale
@@ -311,7 +296,7 @@ class FileChoice:
         return (None,)
 
     def read(self, raw: Mapping):
-        return _own(raw.get("config", ""), self.label, self.read_file) if raw["choice"] == "own" else None
+        return _own(raw.get("config", ""), "your file", self.read_file) if raw["choice"] == "own" else None
 
     def write(self, value) -> dict:
         return {"choice": "none" if value is None else "own"}

@@ -8,6 +8,8 @@ from memtier.live.controls import QUANTITIES, Choice, Slider
 from memtier.live.live import Buttons, Fields, Group, Live, Slot
 from memtier.live.text import number, paragraphs, plain
 
+SINCE = "That was the question; what follows is for the values that are set now."  # below a guess that was revealed
+
 
 @dataclass(frozen=True)
 class View:
@@ -135,15 +137,16 @@ class Explorer(Live):
                 and control.default is None}
 
     def _reply(self, values: dict, state: dict) -> dict:
+        asked = all(values[name] == value for name, value in (self.predict.values if self.predict else {}).items())
         mark = {}
         if self.predict and self.predict.options is None:  # a guess is drawn where it answers what was asked
-            asked = all(values[name] == value for name, value in self.predict.values.items())
             mark = {"guess": state.get("guess") if asked else None}
         view = self.view(**values, **mark)
         slots = {"intro": paragraphs(self.intro), "say": paragraphs(view.say), "view": view.html}
         if self.predict:
+            reveal = state.get("reveal", "")
             slots |= {"prompt": paragraphs(f"**Guess first.** {self.predict.prompt}"),
-                      "reveal": paragraphs(state.get("reveal", ""))}
+                      "reveal": paragraphs(reveal if asked or not reveal else f"{reveal}\n\n{SINCE}")}
         return {"slots": slots, "say": plain(view.say), "state": state,
                 "controls": {control.name: control.write(values[control.name]) for control in self.controls},
                 "hidden": {"predict": "guess" in state or "skipped" in state} if self.predict else {}}

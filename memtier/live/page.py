@@ -13,6 +13,10 @@ from html import escape
 from memtier.live.controls import Part
 from memtier.live.live import STALE, Buttons, Fields, Group, Live, Slot
 
+FITS, FITS_WIDE = 24, 38  # letters that fit a list in a column of the fields, and in one of wide columns
+_WIDE = ' style="grid-template-columns:repeat(auto-fit,minmax(min(100%,18rem),1fr))"'
+_ROW = ' style="grid-column:1/-1"'
+
 SIZE = "about 7 MB"  # what a page without a build says; the build writes the measured size in its place
 
 
@@ -68,11 +72,17 @@ def _block(block, reply: dict) -> str:
         return f'<div class="mt-group mt-needs-script" data-group="{block.name}"{hidden}>{inside}</div>'
     if isinstance(block, Fields):
         inside = "".join(_control(control, reply) for control in block.controls)
+        wide = _WIDE if max(map(_letters, block.controls), default=0) > FITS else ""
         if block.more:
             return (f'<details class="mt-more mt-needs-script"><summary>{escape(block.more)}</summary>'
-                    f'<div class="mt-fields">{inside}</div></details>')
-        return f'<div class="mt-fields mt-needs-script">{inside}</div>'
+                    f'<div class="mt-fields"{wide}>{inside}</div></details>')
+        return f'<div class="mt-fields mt-needs-script"{wide}>{inside}</div>'
     return _buttons(block)
+
+
+def _letters(control) -> int:
+    """Letters of the longest option in the control's list, if it has one: a list cuts off what does not fit."""
+    return max((len(text) for part in control.parts if part.kind == "list" for _, text in part.options), default=0)
 
 
 def _buttons(block: Buttons) -> str:
@@ -88,7 +98,8 @@ def _buttons(block: Buttons) -> str:
 def _control(control, reply: dict) -> str:
     shown = reply["controls"].get(control.name) or control.write(control.default)
     parts = "".join(_part(part, shown, f"{control.name}") for part in control.parts)
-    return (f'<div class="mt-control" data-control="{control.name}">{parts}'
+    row = _ROW if _letters(control) > FITS_WIDE else ""
+    return (f'<div class="mt-control" data-control="{control.name}"{row}>{parts}'
             '<p class="mt-error" data-error hidden></p></div>')
 
 

@@ -170,6 +170,11 @@ QUOTED = {
         f"{size(held(DEEPSEEK, dtype='fp8-tiles'))} do not fit into {size(8 * card())}",
     "84.1 GB of 141 GB on each": lambda: "{} of {} on each".format(
         size(held(DEEPSEEK, dtype="fp8-tiles") / 8), size(tiers.get("h200-hbm").capacity)),
+    # counts, rates of operations and other units
+    "at 2 TB/s are 10 ms: 100 tokens a second": lambda: "at 2 TB/s are 10 ms: {:.0f} tokens a second".format(
+        1 / weights.read_time(20e9, source=2e12, dtype="fp8")),
+    "= 200 FLOPs a byte": lambda: f"= {tiers.ridge_point(400e12, 2e12):.0f} FLOPs a byte",
+    "the cache of 4,096 tokens takes 537 MB": lambda: f"the cache of 4,096 tokens takes {size(cached(4096))}",
 }
 
 GIVEN = (
@@ -178,4 +183,9 @@ GIVEN = (
     "GPUs of 80 GB",
     "756 GB",  # what is misread
     "reads 2 TB/s",  # the accelerator of the worked example
+    # what the examples and questions start from, a guess, a name, and how long the chapter takes
+    "104 billion parameters in FP8", "20 billion parameters in FP8", "of 30 billion parameters", "computes 400 TFLOP/s",
+    "Now 32 users share", "For 50 users", "For 512 users", "become: 4 times, less", "says 56 billion",
+    "itself says 3.5 times",  # the announcement's own words
+    "Read: 30 minutes. Do: 40 minutes", "with torch: 2 minutes",
 )

@@ -28,13 +28,23 @@ def twice():
     return saved(sequence=16_384)
 
 
+def right():
+    """Tokens, to a hundred, at which the formula of five terms gives what is kept under fused attention."""
+    low, high = 512, 8192
+    while high - low > 10:
+        middle = (low + high) // 2
+        low, high = (middle, high) if five_term(middle) < saved(sequence=middle).total else (low, middle)
+    return round(low, -2)
+
+
 def outside(kept):
     return kept.total - kept["layer inputs"]
 
 
 def layer(tensor=8, stack="megatron"):
     """Bytes of one layer of the 175B GPT on each GPU, selective recomputation."""
-    model = models.from_config({"model_type": "gpt2", "n_embd": 12288, "n_head": 96, "n_layer": 1})
+    model = models.from_config({"model_type": "gpt2", "n_embd": 12288, "n_head": 96, "n_layer": 1,
+                                "n_positions": 2048})
     kept = activations.saved(model, sequence=2048, stack=stack, recompute="selective", layout=Layout(tensor=tensor))
     return kept.without("embedding dropout", "head input", "logits").total
 
@@ -202,6 +212,13 @@ QUOTED = {
     "take 8.54 GB of it": lambda: f"take {size(_margins())} of it",
     "each token takes 6.97 MB, so some 11,000": lambda:
         f"each token takes {size(saved().total / 8192)}, so some {longest():,}",
+    # counts and other units
+    "some 205,000 tokens": lambda: f"some {round(message().tried / (4 * 76_032), -3):,.0f} tokens",
+    "Near 2,600 tokens": lambda: f"Near {right():,} tokens",
+    "gradients of their size, 12 bytes": lambda: f"gradients of their size, {3 * 4} bytes",
+    "three and a half times the weights": lambda: {3.5: "three and a half times the weights"}[
+        round(2 * saved().total / (2 * models.get(EIGHT).parameters)) / 2],
+    "matrices grow four times": lambda: {4: "matrices grow four times"}[matrices(2000) / matrices()],
 }
 
 
@@ -227,4 +244,11 @@ GIVEN = (
     "80 GB",  # a GPU
     "Another process holds 3.24 GiB", "has 88.83 GiB", "82.55 + 2.06 GiB",
     "says 2.06 GiB are unallocated",
+    # what the examples and questions start from, guesses and beliefs, and how long the chapter takes
+    "from 8,192 to 12,288 tokens", "to 16,384 tokens", "At 2,000 tokens", "one sequence of 4,000 tokens",
+    "22 billion parameters {cite}", "of 8 billion parameters, built", "one of the 64 GPUs", "on 64 GPUs of 80 GB",
+    "one sequence of 8,192 tokens", "Twice as much, or four times?", "is four times the memory",
+    "rounded up to 512 bytes",  # torch's allocator
+    "keep 6 bytes for a value",  # 4 in fp32 and 2 in bf16
+    "Read: 40 minutes. Do: 40 minutes", "with torch: 2 minutes",
 )

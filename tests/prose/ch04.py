@@ -2,9 +2,19 @@
 
 from prose.common import EIGHT, SEVENTY, card, fact, kept, needed, offload, on_each, running, size, state, written
 
-from memtier import checkpoints, layout, models, optimizer_state, tiers, units
+from memtier import checkpoints, layout, models, optimizer_state, recipes, tiers, units
 
 NOTEBOOK = "book/04-optimizer-state.ipynb"
+
+
+def recipe(name="bf16-adam"):
+    return recipes.get(name)
+
+
+def each(name="bf16-adam"):
+    """Bytes a parameter."""
+    return recipe(name).per_parameter
+
 
 QUOTED = {
     # the hook, and sixteen bytes
@@ -15,7 +25,18 @@ QUOTED = {
     "1.75 times the 640 GB of the node":
         lambda: f"{state().total / (8 * card()):g} times the {size(8 * card())} of the node",
     "1 billion parameters take 16 GB": lambda: f"1 billion parameters take {size(state(1e9).total)}",
+    "are **16 bytes**": lambda: f"are **{each():g} bytes**",
+    "means the 12 bytes that only the update touches":
+        lambda: f"means the {recipe().master + recipe().optimizer} bytes that only the update touches",
+    "is the moments alone, 8 bytes": lambda: f"is the moments alone, {recipe().optimizer} bytes",
+    "stored in bf16: 2 bytes": lambda: f"stored in bf16: {recipe().weights} bytes",
+    "an fp32 copy of w: 4 bytes": lambda: f"an fp32 copy of w: {recipe().master} bytes",
     # recipes
+    "The sum is 18 bytes a parameter": lambda: f"The sum is {each('bf16-adam-fp32-grads')} bytes a parameter",
+    "also gradients (14 bytes)": lambda: f"also gradients ({each() - recipe().weights} bytes)",
+    "so 14 bytes a parameter": lambda:
+        f"so {checkpoints.inventory(1e9, recipe='bf16-adam').total / 1e9:g} bytes a parameter",
+    "These 28 bytes": lambda: f"These {offload().memory_bytes / 70e9:g} bytes",
     "37 % and not 75 %": lambda: "{:.0%} and not {:.0%}".format(
         1 - state(EIGHT, "adam-8bit").total / state(EIGHT).total, 1 - 2 / 8).replace("%", " %"),
     "here 16.3 GB": lambda: f"here {size(state(EIGHT, 'lora').total)}",
@@ -29,6 +50,9 @@ QUOTED = {
     "4P is 280 GB": lambda: f"4P is {size(on_each(2**60, 1).total)}",
     "it needs 2.19 GB": lambda: f"it needs {size(on_each(512, 3).total)}",
     "while a layer runs 8.1 GB": lambda: f"while a layer runs {size(running().total, 2)}",
+    "has 70.55 billion parameters, which at rest take 2.205 GB": lambda:
+        f"has {units.format_count(models.get(SEVENTY).parameters, 4)} parameters, which at rest take "
+        f"{size(on_each(512, 3, SEVENTY).total, 4)}",
     "1.7 GB for one layer": lambda: f"{size(running()['gathered layer'], 2)} for one layer",
     "4.2 GB": lambda: size(running()["gathered root"], 2),
     "40 GB of weights": lambda: f"{size(state(20e9)['weights'])} of weights",
@@ -66,6 +90,15 @@ QUOTED = {
     "the new weights come up, 140 GB": lambda: f"the new weights come up, {size(offload().up)}",
     "are 1.96 TB": lambda: f"are {size(offload().memory_bytes)}",
     "546 GB/s": lambda: units.format_rate(tiers.get("grace-lpddr5x").read),
+    "it moves 546 GB/s": lambda: f"it moves {units.format_rate(tiers.get('grace-lpddr5x').read)}",
+    "a C2C link, which takes 0.62 s for both": lambda:
+        f"a C2C link, which takes {offload('nvlink-c2c').link_seconds:.2f} s for both",
+    "costs more, 4.4 s, until about a fifth of it is hidden": lambda: (
+        f"costs more, {offload().link_seconds:.1f} s, until about a fifth of it is hidden"
+        if round(1 - offload().update_seconds / offload().link_seconds, 1) == 0.2 else ""),
+    "63 GB/s are left, with which the explorer and the rest of this page count: 13.3 s": lambda: (
+        "{} are left, with which the explorer and the rest of this page count: {:.1f} s".format(
+            units.format_rate(tiers.link("pcie5-x16").rate), offload(update="gpu").up_seconds)),
     "they take 3.6 s": lambda: f"they take {offload().update_seconds:.1f} s",
     "2.2 s each way": lambda: f"{offload().up_seconds:.1f} s each way",
     "at 63 GB/s, that gives 840 GB and 13.3 s": lambda: "at {}, that gives {} and {:.1f} s".format(
@@ -92,16 +125,17 @@ QUOTED = {
     "12 GPUs of 80 GB are reserved, where 10 would": lambda:
         f"{needed(8 * 7e9, limit=card())} GPUs of 80 GB are reserved, "
         f"where {needed(models.get('mixtral-8x7b').parameters, limit=card())} would",
-    "46.7 billion": lambda: units.format_count(models.get("mixtral-8x7b").parameters),
+    "46.7 billion parameters": lambda: f"{units.format_count(models.get('mixtral-8x7b').parameters)} parameters",
+    "56 billion parameters": lambda: f"{units.format_count(8 * 7e9)} parameters",
     "747.2 GB": lambda: size(state("mixtral-8x7b").total, 4),
     "80 GiB are 85.9 GB": lambda: f"80 GiB are {size(80 * units.GiB)}",
-    "7.4 %": lambda: f"{100 * (units.GiB / units.GB - 1):.1f} %",
-    "5.9 GB": lambda: size(80 * units.GiB - 80 * units.GB, 2),
+    "7.4 % or 5.9 GB more than 80 GB": lambda:
+        f"{100 * (units.GiB / units.GB - 1):.1f} % or {size(80 * units.GiB - 80 * units.GB, 2)} more than 80 GB",
     # try it
     "holds 17.8 GB": lambda: f"holds {size(on_each(64, 2, EIGHT).total)}",
     "16.1 GB of that": lambda: f"{size(on_each(64, 2, EIGHT)['weights'])} of that",
     "4.44 s": lambda: f"{offload().link_seconds:.2f} s",
-    "0.62 s": lambda: f"{offload('nvlink-c2c').link_seconds:.2f} s",
+    "and C2C 0.62 s": lambda: f"and C2C {offload('nvlink-c2c').link_seconds:.2f} s",
     "86 %": lambda: f"{100 * (1 - offload('nvlink-c2c').link_seconds / offload().link_seconds):.0f} %",
     # the two cases
     "96.4 GB of it": lambda: f"{size(kept(EIGHT))} of it",
@@ -116,4 +150,7 @@ GIVEN = (
     "100 GB", "30 GB",  # limits that the examples set
     "20 GB/s", "500 GB/s", "30 GB/s", "64 GB/s",  # rates that the questions give
     "a step of 30 s",
+    "35 minutes", "40 minutes", "2 minutes",  # how long a reader takes
+    "70 billion parameters", "13 billion parameters", "20 billion parameters", "405 billion parameters",
+    "20 GPUs", "64 GPUs", "10,000 GPUs", "64 nodes",
 )

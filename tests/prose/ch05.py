@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from prose.common import EIGHT, SEVENTY, card, fact, moved, rate, size, time
 
-from memtier import kv_cache, models, tiers, units, weights
+from memtier import evidence, kv_cache, models, tiers, units, weights
 
 NOTEBOOK = "book/05-kv-cache.ipynb"
 
@@ -186,10 +186,28 @@ QUOTED = {
     "Only 37.6 billion": lambda: f"Only {units.format_count(weights.active('deepseek-v3'))}",
     "breaks even at 2.96 GB/s, where 70B needs 7.35 GB/s": lambda:
         f"breaks even at {even('deepseek-v3')}, where 70B needs {even()}",
+    # counts, rates in bits and other units
+    "= 1,600 bytes": lambda: f"= {2 * 4 * 100 * 2:,} bytes",
+    "= 999 tokens": lambda: f"= {1000 - 1} tokens",
+    "measured at 400 Gb/s": lambda: f"measured at {evidence.get('link.lmcache.rate').amount}",
+    "at 88 Gb/s": lambda: f"at {evidence.get('link.vllm-native.rate').amount}",
+    "With 53 users a step": lambda: f"With {kv_cache.users_to_pass(SEVENTY, sequence=8192)} users a step",
+    "These 80 users": lambda: f"These {len(LENGTHS)} users",
+    "with 671 billion parameters": lambda:
+        f"with {models.get('deepseek-v3').parameters / 1e9:.0f} billion parameters",
+    "buys eight times the GPUs": lambda: {8: "buys eight times the GPUs"}[
+        round(fitting() / (free() // user(heads(64))))],
 }
 
 GIVEN = (
     "With 10 % of the node kept free", "slowed down to 20 ms and 20 MB/s", "100 KB a token", "after 100 ms and then",
     "sends 4 GB/s", "we take 40 %", "38 to 43 %", "2\\text{ GB} / 40\\text{ MB} = 50", "8 KB",
-    "LMCache was measured at 400",
+    # what the examples and questions start from, a belief, and how long the chapter takes
+    "A model of 1 billion parameters", "a window of 1,000 tokens", "of 10 billion parameters",
+    "with 10,000 tokens", "At 100,000 tokens", "a block of 16 tokens", "weights: 2 bytes", "192 of 200 tokens",
+    "24 tokens each", "writes 32 tokens", "at 32,768 tokens", "takes 4 bytes", "of 4,096 tokens", "has 5,000 tokens",
+    "64 GPUs that serve",
+    "So 65,536 tokens", "is four times smaller",
+    "The odd 32 bytes", "a counter of 8 bytes in each of the four",  # 4 × 8
+    "Read: 35 minutes. Do: 35 minutes", "with torch: 3 minutes",
 )

@@ -83,6 +83,15 @@ QUOTED = {
     "Serving needs 2 bytes a parameter, going on needs 14": lambda:
         f"Serving needs {saved(1, contents='weights'):g} bytes a parameter, going on needs {saved(1):g}",
     "1.12 TB. Gradients": lambda: f"{size(state().total)}. Gradients",
+    # counts and other units
+    "the bytes of 1.38 trillion parameters": lambda:
+        f"the bytes of {2571 * units.GiB / 2 / 1e12:.2f} trillion parameters",  # MLPerf Storage's row "1T": 2,571 GiB
+    "of 1,000 s, under 17 minutes": lambda: f"of 1,000 s, under {-(-1000 // 60)} minutes",
+    "two moments are 12 bytes a parameter": lambda: f"two moments are {3 * 4} bytes a parameter",
+    "Adam keeps 16 bytes a parameter": lambda: f"Adam keeps {state(1).total} bytes a parameter",
+    "Saves: 600 minutes": lambda: f"Saves: {10 * 60} minutes",
+    "530 billion parameters at 12 bytes": lambda: "530 billion parameters at {:.0f} bytes".format(
+        fact("run.mt-nlg-530b.write") * 2.5e9 / 530e9),  # over the link of 20 Gb/s that is named there
 }
 
 GIVEN = (
@@ -91,4 +100,9 @@ GIVEN = (
     "writes 2 GB/s in all", 'at "20 GB/s"', "every 30 s", "storage of 20 GB/s", "of 1,000 s",
     # reported; tests/test_checkpoints.py reconstructs them
     "10.4 GB a GPU", "650 MB with sixteen", "13.8 GB and 870 MB",
+    # what the examples and questions start from, and how long the chapter takes
+    "after 10 hours", "every 10 minutes to drives", "of 2 billion parameters", "of 20 billion parameters",
+    "every 30 seconds", "weights** (4 bytes)", "of 405 billion parameters", "on 5 nodes", "on 64 GPUs in eight nodes",
+    "For 70 billion: 14", "of 70 billion parameters", "never two minutes old",
+    "Read: 25 minutes. Do: 35 minutes", "with torch: 2 minutes",
 )

@@ -2,7 +2,7 @@
 
 from prose.common import EIGHT, SEVENTY, drive, fact, moved, network, rate, s3, size, time
 
-from memtier import training_data
+from memtier import models, training_data
 
 NOTEBOOK = "book/07-training-data.ipynb"
 
@@ -125,6 +125,20 @@ QUOTED = {
         4 * tokens(SEVENTY, 64), 4 * tokens(EIGHT, 1)) < s3().read / 100 else "",
     "at 64.6 %": lambda: f"at {percent(images(in_flight=64).hops[0].load)}",
     "81 % of it": lambda: f"{percent(half_the_reads(), 2)} of it",
+    # counts, rates of operations and other units
+    "vocabulary has 128,256 tokens": lambda: f"vocabulary has {models.get(LLAMA).vocab:,} tokens",
+    "saw 15.6 trillion": lambda: f"saw {fact('data.llama3-405b.tokens') / 1e12:g} trillion",
+    "× 3 = 150,528 bytes": lambda: f"× 3 = {224 * 224 * 3:,} bytes",
+    "trained on 16,384 GPUs": lambda: f"trained on {fact('data.llama3-405b.gpus'):,} GPUs",
+    "u F = 400 TFLOP/s": lambda: f"u F = {fact('data.llama3-405b.rate') / 1e12:g} TFLOP/s",
+    "Of 240 trillion tokens 3.8 trillion are left": lambda: "Of {:g} trillion tokens {:g} trillion are left".format(
+        *(fact(f"data.dclm-{which}.tokens") / 1e12 for which in ("pool", "baseline"))),
+    "carries two or four times as much": lambda: "carries {1} or {0} times as much".format(
+        *({2: "two", 4: "four"}[8 / training_data.bytes_per_token(name)] for name in ("gpt2", LLAMA)))
+        if 8 / training_data.bytes_per_token("gpt2") == 4 else "",
+    "it is four times that: convert": lambda: {4: "it is four times that: convert"}[4 // 1],  # fp32 for one byte
+    "eleven thousand times as much": lambda:
+        "eleven thousand times as much" if 10.5e3 < 3e9 / text().hops[2].needed < 11.5e3 else "",
 }
 
 GIVEN = (
@@ -135,4 +149,10 @@ GIVEN = (
     "each at 87.5 MB/s", "12.5 GB/s, we need 3",  # in an example and in a belief
     "50 % is planned", "are 30 TB.",  # beliefs
     "takes 160 ms", "steps of 12 ms",  # what the demo is given
+    # what the examples and questions start from, and how long the chapter takes
+    "15 trillion tokens are", "With 2 bytes an id", "2,500 images, a round figure", "corpus of 3 trillion tokens",
+    "b_t = 4 bytes", "1, 2 and 4 requests", "an epoch of 6 samples", "on 64 GPUs, both",
+    "looks embeddings up by , 8 bytes",
+    "between 0.64 and 2.45 times {cite}",  # LLaMA's table of its sources
+    "Read: 30 minutes. Do: 40 minutes",
 )

@@ -97,10 +97,24 @@ QUOTED = {
     "leaves 55 % of the time at best": lambda: f"leaves {percent(60 / (60 + 49), 2)} of the time at best",
     "41 minutes. That is some 74,000": lambda: "{:.0f} minutes. That is some {:,.0f}".format(
         50 * 49 / 60, round(between() * llama("gpus") / (50 * 49), -3)),
+    # counts and times in words
+    "**419 failures": lambda: f"**{llama('unexpected')} failures",
+    "a failure every 5 years": lambda: "a failure every {:.0f} years".format(
+        recovery.mtbf({"machine": (2, 10 * 365 * DAY)}) / (365 * DAY)),
+    "a little under 13 minutes": lambda:
+        f"a little under {-(-recovery.interval(20, 4 * HOUR) // 60):.0f} minutes",
+    "a save four times as fast halves the loss": lambda: {2: "a save four times as fast halves the loss"}[
+        (4 * HOUR / 20) ** 0.5 / (4 * HOUR / 80) ** 0.5],
 }
 
 GIVEN = (
     "of 30 minutes: 15 minutes", "419 × 15 min", "for 30 days", "stops the job for 20 s", "stops the job for 12 s",
     "once in 1,000 days",
     "with a save of 49 s", "a save of 49 s", "49 seconds",
+    # what the examples and questions start from, and how long the chapter takes
+    "**1,000 nodes", "every 10 minutes and every 30", "once in 10 years", "to win 100 hours",
+    "on 4,096 GPUs fails every 12 hours", "fails every 4 hours", "512 GPUs for 30 days",
+    "Every 6 hours", "on 64 GPUs. Each", "ten years, a thousand times",
+    "make saves four times as fast", "are four times as many", "takes five minutes, each", "five minutes more",
+    "takes four minutes", "Read: 25 minutes. Do: 35 minutes", "with torch: 2 minutes",
 )

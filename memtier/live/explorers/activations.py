@@ -6,8 +6,9 @@ from memtier import activations, drawing, models, tiers, units
 from memtier.drawing import Axis
 from memtier.inventory import Inventory
 from memtier.live.controls import Choice, ModelChoice, Slider
+from memtier.live.course import fitting
 from memtier.live.explorer import Explorer, Prediction, View
-from memtier.live.text import beyond, number
+from memtier.live.text import number
 
 EIGHT = "llama-3.1-8b"
 ATTENTION = {"sdpa": "fused (SDPA)", "sdpa-masked": "fused, with padding", "eager": "written out (eager)"}
@@ -64,13 +65,6 @@ def _stack(model, attention: str) -> tuple[str, str]:
     return wanted, ""
 
 
-def _length(model, sequence: int) -> tuple[int, str]:
-    """The sequence, or as much of it as the model has learnt positions for; and a note where that is less."""
-    if model.family == "gpt2" and sequence > model.positions:
-        return model.positions, f"{model.name} has learnt {model.positions:,} positions; no sequence is longer."
-    return sequence, ""
-
-
 def _loss(model, loss: str) -> tuple[str, str]:
     """How the loss is computed, and a note where the model allows no other way than all at once."""
     if loss != "dense" and model.logit_softcap is not None:
@@ -81,7 +75,7 @@ def _loss(model, loss: str) -> tuple[str, str]:
 def _saved(sequence, attention, recompute, model, batch, loss, dtype, gpu, guess=None) -> View:
     model, limit = models.resolve(model), tiers.accelerator(gpu).memory.capacity
     stack, only = _stack(model, attention)
-    sequence, most = _length(model, sequence)
+    sequence, most = fitting(model, sequence, least=2)  # a single token has nothing to predict
     loss, whole = _loss(model, loss)
     asked = {"batch": batch, "sequence": sequence, "stack": stack, "dtype": dtype, "loss": loss}
     kept, everything = by_part(model, recompute=recompute, **asked), by_part(model, **asked)
@@ -99,7 +93,7 @@ def _saved(sequence, attention, recompute, model, batch, loss, dtype, gpu, guess
                         guess=guess and (guess, f"your guess: {units.format_bytes(guess)}"))
     rest = ("Counted as torch 2.13.0 keeps them on a CPU. Weights, gradients and optimizer state need room in the GPU "
             "as well.")
-    return View(bars, say, " ".join(filter(None, (only, most, beyond(sequence, model.positions), whole, rest))))
+    return View(bars, say, " ".join(filter(None, (only, most, whole, rest))))
 
 
 def _percent(share: float) -> str:
@@ -180,17 +174,19 @@ def _five(model, batch: int, sequence: int) -> int:
 
 def _sequence(sequence, recompute, batch, model, gpu, guess=None) -> View:
     model, limit = models.resolve(model), tiers.accelerator(gpu).memory.capacity
-    top, most = _length(model, 2 * sequence)
+    top, most = fitting(model, 2 * sequence, least=4)
     sequence = top // 2
     kept = _kept(model, batch, recompute)
     ends = [(name, curve(sequence), curve(top)) for name, curve in kept]
     grown = [f"{name} {_size(one)} become {_size(two)}, {two / one:.2f} times" for name, one, two in ends]
     say = f"{model.name}, {batch} × {sequence:,} tokens doubled to {top:,}: {'; '.join(grown)}."
-    tokens = [each for each in SWEEP if _length(model, each)[0] == each]
+    tokens = [each for each in SWEEP if fitting(model, each)[0] == each]
+    if len(tokens) < 2:  # a model of few learnt positions
+        tokens = [sequence, top]
     curves = [(name, [(each, curve(each)) for each in tokens]) for name, curve in kept]
     curves.append(("five-term estimate", [(each, _five(model, batch, each)) for each in tokens]))
     values = [nbytes for _, curve in curves for _, nbytes in curve]
-    marks = tuple((each, f"{each:,}") for each in SWEEP[1::3])
+    marks = tuple((each, f"{each:,}") for each in (SWEEP[1::3] if top > SWEEP[1] else tokens))
     name, one, two = ends[-1]
     drawn = drawing.lines(
         curves, Axis("tokens in a sequence", tokens[0], tokens[-1], "{:,}".format, marks),
@@ -199,7 +195,7 @@ def _sequence(sequence, recompute, batch, model, gpu, guess=None) -> View:
         points=[(f"{top:,}", top, two), (f"{sequence:,}", sequence, one)],
         guess=guess and (top, one * guess, f"your guess: {number(guess)} times"),
         limit=(limit, f"{units.format_bytes(limit)} of HBM"))
-    return View(drawn, say, f"The dots are on the curve of {name}. {most or beyond(top, model.positions)}".strip())
+    return View(drawn, say, f"The dots are on the curve of {name}. {most}".strip())
 
 
 def _grown(values) -> float:

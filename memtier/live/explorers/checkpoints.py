@@ -1,13 +1,15 @@
 """Explorer of checkpoints: versions on their way down the tiers, what waits for them, and what piles up."""
 
+from bisect import bisect_right
+
 from memtier import checkpoints, drawing, models, tiers, units
 from memtier.checkpoints import Stage
 from memtier.drawing import Axis
 from memtier.live.controls import Choice, ModelChoice, Slider
+from memtier.live.course import SEVENTY
 from memtier.live.explorer import Explorer, Prediction, View
 from memtier.live.text import percent, several
 
-SEVENTY = 70_000_000_000  # parameters; the round number of the course's tables
 PER_NODE = 8  # GPUs, each with its own way into the node's memory
 LOCAL, SHARED = "local NVMe", "shared storage"
 HOURS = tuple(3600 * hours for hours in (0.5, 1, 2, 4, 8, 12, 24))
@@ -29,7 +31,7 @@ def _followed(interval, shared, keep, model, local, nodes, asynchronous, hours):
 def _unsafe(run, at: float) -> int:
     """Versions that at this time are frozen and neither in the shared tier nor passed over."""
     newest = run.newest(SHARED, at)
-    return sum(saved <= at for saved in run.saves[0 if newest is None else newest + 1:])
+    return bisect_right(run.saves, at) - (0 if newest is None else newest + 1)
 
 
 def _drain(guess=None, **values) -> View:

@@ -6,8 +6,9 @@ from memtier import drawing, evidence, kv_cache, models, tiers, units, weights
 from memtier.drawing import BYTE_TICKS, TIME_TICKS, Axis
 from memtier.kv_cache import Place
 from memtier.live.controls import Choice, ModelChoice, Slider, Toggle
+from memtier.live.course import fitting
 from memtier.live.explorer import Explorer, Prediction, View
-from memtier.live.text import beyond
+from memtier.live.text import several
 
 EIGHT, SEVENTY = "llama-3.1-8b", "llama-3.1-70b"
 CONTEXTS = tuple(1024 * each for each in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024))
@@ -22,10 +23,6 @@ ACCELERATORS = {name: tiers.accelerator(name).title for name in tiers.accelerato
 
 def _size(nbytes: float) -> str:
     return units.format_bytes(nbytes)
-
-
-def _named(model) -> str:
-    return models.resolve(model).name
 
 
 def _users_say(count: int) -> str:
@@ -47,13 +44,15 @@ def _spread(users: int, each: int, rooms) -> list[tuple[str, int, float | None]]
 
 def _users(context, users, model, dtype, weights_dtype, gpus, gpu, headroom, guess=None) -> View:
     limit, nodes = tiers.accelerator(gpu).memory.capacity, -(-gpus // NODE)
+    model = models.resolve(model)
+    context, length = fitting(model, context)
     each = kv_cache.stored(model, tokens=context, dtype=dtype)
     held, total = weights.inventory(model, dtype=weights_dtype).total, each * users
     asked = {"sequence": context, "dtype": dtype}
     fit = kv_cache.users(model, limit=limit, headroom=headroom, gpus=gpus, weights_dtype=weights_dtype, **asked)
     passes = kv_cache.users_to_pass(model, nbytes=held, **asked)
     memory = f"{gpus} × {_size(limit)} of HBM" if gpus > 1 else f"{_size(limit)} of HBM"
-    say = (f"{_named(model)}, {_users_say(users)} of {context:,} tokens: {_size(total)} of KV cache beside "
+    say = (f"{model.name}, {_users_say(users)} of {several(context, 'token')}: {_size(total)} of KV cache beside "
            f"{_size(held)} of weights; the cache passes them with user {passes:,}. ")
     free = gpus * limit * (1 - headroom) - held
     say += (f"{_users_say(fit)} fit{'s' if fit == 1 else ''} into {memory}." if free >= 0
@@ -82,7 +81,7 @@ def _users(context, users, model, dtype, weights_dtype, gpus, gpu, headroom, gue
     whose = "a node of eight H100" if nodes == 1 else f"{nodes} nodes of eight H100 each"
     return View((bar, curve, homes), say,
                 f"{_size(each)} a user. {100 * headroom:.0f} % of the HBM is kept free for activations and workspace; "
-                f"memory and drives are those of {whose}. {beyond(context, models.resolve(model).positions)}".rstrip())
+                f"memory and drives are those of {whose}. {length}".rstrip())
 
 
 def _passing(values) -> int:
@@ -165,6 +164,8 @@ def _seconds(place: Place, tokens, model, dtype, links) -> float:
 
 
 def _fetch(tokens, source, gpus, efficiency, model, dtype, links, attention, guess=None) -> View:
+    model = models.resolve(model)
+    tokens, most = fitting(model, tokens)
     time, place, nbytes = units.format_time, PLACES[source], _stored(model, tokens=tokens, dtype=dtype)
     again = _recompute(tokens, model, gpus, efficiency, attention)
     fetched = {name: _seconds(each, tokens, model, dtype, links) for name, each in PLACES.items()}
@@ -172,25 +173,28 @@ def _fetch(tokens, source, gpus, efficiency, model, dtype, links, attention, gue
     even = kv_cache.break_even_bandwidth(model, tokens=tokens, **asked)
     length = _length(model, source=place, streams=links, **asked)
     on = f"{gpus} GPU{'' if gpus == 1 else 's'}"
-    say = (f"{tokens:,} tokens of {_named(model)} are {_size(nbytes)}: {time(fetched[source])} to fetch "
+    are = "is" if tokens == 1 else "are"
+    say = (f"{several(tokens, 'token')} of {model.name} {are} {_size(nbytes)}: {time(fetched[source])} to fetch "
            f"({place.title}), {time(again)} to compute again on {on} at {100 * efficiency:.0f} %. ")
     say += ("Fetch. " if fetched[source] < again else "Recompute. ") + f"They break even at {units.format_rate(even)}."
     dots = drawing.dots(
         [(("→ " if name == source else "") + each.title, {"fetched": fetched[name]}) for name, each in PLACES.items()],
-        TIMES, f"Time to fetch {tokens:,} tokens", say, limit=(again, f"computed again: {time(again)}"),
+        TIMES, f"Time to fetch {several(tokens, 'token')}", say, limit=(again, f"computed again: {time(again)}"),
         guess=guess and (nbytes / guess, f"your guess: {units.format_rate(guess)}"))
-    lengths = PREFIXES[::2]
+    lengths = [each for each in PREFIXES[::2] if fitting(model, each)[0] == each]
+    if len(lengths) < 2:  # a model of few learnt positions
+        lengths = sorted({1, tokens})
     curves = [("fetched", [(n, _seconds(place, n, model, dtype, links)) for n in lengths]),
               ("computed again", [(n, _recompute(n, model, gpus, efficiency, attention)) for n in lengths])]
     ends = [seconds for _, curve in curves for _, seconds in curve]
-    across = drawing.lines(
+    across = len(lengths) > 1 and drawing.lines(
         curves, Axis("tokens of the prefix", lengths[0], lengths[-1], lambda n: f"{n:,.0f}",
                      tuple((n, f"{n:,}") for n in (16, 256, 4096, 65536, 1048576))),
         Axis("time", min(ends) / 2, max(ends) * 2, time, TIME_TICKS), "Shorter and longer prefixes",
         f"Time against the length of the prefix, fetched and computed again. {say}",
         points=[("fetched", tokens, fetched[source])], height=220)
-    note = f"{_fetch_note(length, links, attention, model, gpus)} {beyond(tokens, models.resolve(model).positions)}"
-    return View((dots, across), say, note.rstrip())
+    note = f"{_fetch_note(length, links, attention, model, gpus)} {most}"
+    return View((dots, across) if across else dots, say, note.rstrip())
 
 
 def _fetch_note(length: int | None, links: int, attention: bool, model, gpus: int) -> str:

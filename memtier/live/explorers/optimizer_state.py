@@ -6,7 +6,7 @@ from memtier import drawing, models, optimizer_state, recipes, tiers, units
 from memtier.drawing import Axis
 from memtier.live.controls import Choice, ModelChoice, Slider, Toggle
 from memtier.live.explorer import Explorer, Prediction, View
-from memtier.live.text import number, several
+from memtier.live.text import number, percent, several
 
 GPUS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192, 16384)
 SWEEP = tuple(2**n for n in range(15))  # GPUs at which the curves are drawn
@@ -24,11 +24,14 @@ def _titled(model) -> str:
 
 
 @cache
-def _curves(model, recipe: str) -> list:
-    """(stage, [(GPUs, average bytes on each), …]) for the four stages."""
-    return [(f"ZeRO-{stage}", [(gpus, optimizer_state.per_gpu(model, recipe=recipe, gpus=gpus, stage=stage,
-                                                              rank="average").total) for gpus in SWEEP])
-            for stage in (0, 1, 2, 3)]
+def _curves(model, recipe: str, rank: str, gathered: bool, here: int) -> list:
+    """(stage, [(GPUs, bytes on one), …]) for the four stages, stage 3 with what it gathers, at `here` GPUs among them.
+
+    Counted as the point on them is, which therefore lies on its curve.
+    """
+    return [(f"ZeRO-{stage}", [(gpus, optimizer_state.per_gpu(model, recipe=recipe, gpus=gpus, stage=stage, rank=rank,
+                                                              gathered=gathered and stage == 3).total)
+                               for gpus in sorted({*SWEEP, here})]) for stage in (0, 1, 2, 3)]
 
 
 @cache
@@ -57,25 +60,30 @@ def _per_gpu(model, stage, gpus, layer, recipe, gpu, rows, guess=None) -> View:
            f"{' while a layer runs' if gathered else ''}, {fits}; {_needed(model, recipe, stage, limit, gathered)}.")
     bar = drawing.bars([(f"ZeRO-{stage} {on}", held)], f"State on {whose}", say, limit=(limit, f"{memory} of HBM"),
                        guess=guess and (guess, f"your guess: {units.format_bytes(guess)}"), say=_size)
-    curves = _curves(model, recipe)
+    curves = _curves(model, recipe, "max" if real else "average", gathered, gpus)
     top = max(total for _, curve in curves for _, total in curve)
     least = min(limit / 100, held.total / 1.5)
     curves = [(name, [(n, total) for n, total in curve if total >= least] or curve[:1]) for name, curve in curves]
     spread = drawing.lines(
         curves, Axis("GPUs", 1, SWEEP[-1], lambda n: f"{n:,.0f}", tuple((n, f"{n:,}") for n in (1, 8, 64, 512, 4096))),
-        Axis("bytes on each GPU, average", least, max(top, limit) * 2.5, _size),
-        "The same state on more GPUs", f"State on each GPU against the number of GPUs, for the four stages. {say}",
+        Axis("bytes on the fullest GPU" if real else "bytes on each GPU, average", least, max(top, limit) * 2.5, _size),
+        "The same state on more GPUs", "State on a GPU against the number of GPUs, for the four stages"
+        f"{', ZeRO-3 with what it gathers' if gathered else ''}. {say}",
         points=[("here", gpus, held.total)], limit=(limit, f"{memory} of HBM"),
         strong=f"ZeRO-{stage}", height=240)
-    return View((bar, spread), say, _per_gpu_note(model, stage, layer, gathered))
+    return View((bar, spread), say, _per_gpu_note(model, stage, layer, held if gathered else None))
 
 
-def _per_gpu_note(model, stage: int, layer: bool, gathered: bool) -> str:
-    if layer and not gathered:
+def _per_gpu_note(model, stage: int, layer: bool, running) -> str:
+    """What the figures leave unsaid. running: the inventory of a GPU on which a layer runs, else None."""
+    if layer and not running:
         return ("Stage 3 alone gathers weights; under this stage every GPU has them whole already." if stage != 3 else
                 "How large a layer is cannot be known from a parameter count: choose a model.")
-    if gathered:
-        return "Gathered whole: the root (embedding, last norm, head) through the step, and one layer after the other."
+    if running:
+        at_rest = running.without("gathered root", "gathered layer").total
+        return ("Gathered whole: the root (embedding, last norm, head) through the step, and one layer after the "
+                f"other. {model.name} has {units.format_count(model.parameters, 4)} parameters; at rest its state is "
+                f"{_size(at_rest)} here.")
     return "State only: activations and workspace come on top."
 
 
@@ -83,14 +91,15 @@ def _bought(values) -> str:
     """What going from 8 GPUs to those of the prediction saves."""
     on_8, now = (optimizer_state.per_gpu(values["model"], recipe=values["recipe"], gpus=gpus, stage=values["stage"])
                  for gpus in (8, values["gpus"]))
-    return (f"{values['gpus'] // 8} times the GPUs took off {1 - now.total / on_8.total:.0%}: weights and gradients, "
+    return (f"So it is under ZeRO-1 on {values['gpus']} GPUs: {values['gpus'] // 8} times the GPUs took off "
+            f"{percent(1 - now.total / on_8.total, 2)}, since weights and gradients, "
             f"{_size(now['weights'] + now['gradients'])}, stay whole on each.")
 
 
 per_gpu = Explorer(
     name="optimizer_state.per_gpu",
     title="Training state on each GPU",
-    intro="Weights, gradients, master weights and optimizer state, divided by ZeRO over any number of GPUs.",
+    intro="Weights, gradients, master weights and moments, divided by ZeRO over any number of GPUs.",
     controls=(
         ModelChoice("model", "Model", SEVENTY),
         Choice("stage", "ZeRO stage", {0: "0", 1: "1", 2: "2", 3: "3"}, 1),
@@ -123,13 +132,15 @@ per_gpu = Explorer(
 
 
 _C2C = tiers.link("nvlink-c2c")
-LINKS = {name: f"{tiers.link(name).title}, {units.format_rate(tiers.link(name).rate)}"
-         + (" (announced)" if tiers.link(name).status == "announced" else "")
-         for name in ("pcie4-x16", "pcie5-x16", "pcie6-x16", "nvlink-c2c")}
+LINKS = {name: f"{title}, {units.format_rate(tiers.link(name).rate)}"
+         for name, title in (("pcie4-x16", "PCIe 4 x16"), ("pcie5-x16", "PCIe 5 x16"),
+                             ("pcie6-x16", "PCIe 6 x16"), ("nvlink-c2c", "C2C one way"))}  # short: a list is narrow
 ADVERTISED = "nvlink-c2c, both ways"
-LINKS[ADVERTISED] = f"NVLink-C2C, {units.format_rate(_C2C.facts['both directions'].quantity)} as advertised"
+LINKS[ADVERTISED] = f"C2C as sold, {units.format_rate(_C2C.facts['both directions'].quantity)}"
 MEMORIES = {name: f"{tiers.get(name).title}, {units.format_bytes(tiers.get(name).capacity)}"
-            for name in tiers.names("CPU DRAM") if tiers.get(name).capacity and tiers.get(name).read}
+            for name in tiers.names("CPU DRAM")
+            if tiers.get(name).capacity and tiers.get(name).read and tiers.get(name).write}
+TRAINED = {name: title for name, title in RECIPES.items() if recipes.get(name).trains}
 
 
 def _rate(link: str) -> float:
@@ -141,56 +152,95 @@ def _offload(link, update, overlap, model, recipe, memory, links, memories, gues
     moved = optimizer_state.offload(model, recipe=recipe, link=_rate(link), memory=memory, update=update,
                                     overlap=overlap, links=links, memories=memories)
     state = optimizer_state.inventory(model, recipe=recipe)
-    kept = ("master weights", "optimizer") + (("gradients",) if update == "cpu" else ())
+    stay = {name: state[name] for name in ("master weights", "optimizer") if name in state}
     if update == "cpu":
+        if not recipes.get(recipe).master:  # the update then starts from the stored weights
+            stay = {"weights": moved.needed - sum(stay.values()) - state["gradients"]} | stay
+        stay["gradients"] = state["gradients"]
         crossing = {"gradients": moved.down, "weights": moved.up}
-        lanes = [("link, down to the CPU", [("gradients", 0, moved.down_seconds)]),
-                 ("CPU memory, the update", [("optimizer", moved.down_seconds, moved.update_seconds)]),
-                 ("link, up to the GPU", [("weights", moved.down_seconds + moved.update_seconds, moved.up_seconds)])]
         what = (f"{_size(moved.down)} of gradients go down in {time(moved.down_seconds)}, {_size(moved.up)} of weights "
                 f"come up in {time(moved.up_seconds)}, and the CPU's memory moves {_size(moved.memory_bytes)} in "
                 f"{time(moved.update_seconds)}")
+        slower = (f", after {time(moved.landing_seconds)} for writing those gradients and before "
+                  f"{time(moved.leaving_seconds)} for reading those weights")
     else:
         crossing = {"state, up": moved.up, "state, down": moved.down}
-        lanes = [("link, up to the GPU", [("state, up", 0, moved.up_seconds)]),
-                 ("link, down to the CPU", [("state, down", moved.up_seconds, moved.down_seconds)])]
-        what = (f"{_size(moved.up)} of master weights and optimizer state come up in {time(moved.up_seconds)} and go "
-                f"down again in {time(moved.down_seconds)}")
-    lanes.append(("what the step waits for it", [("waiting", 0, moved.exposed_seconds)]))
+        words = " and ".join({"optimizer": "moments"}.get(name, name) for name in stay)
+        what = (f"{_size(moved.up)} of {words} come up in {time(moved.up_seconds)} and go down again in "
+                f"{time(moved.down_seconds)}")
+        slower = (f" over the link, but the host memory takes {time(moved.leaving_seconds)} to read them and "
+                  f"{time(moved.landing_seconds)} to write them")
+    held_up = sum(moved.crossing_seconds) > moved.link_seconds
     fits = f"{_size(moved.needed)} {'fit' if moved.fits else 'do not fit'} into {_size(moved.capacity)} of host memory"
-    say = f"Each step {what}; the step waits {time(moved.exposed_seconds)}. {fits}."
+    say = f"Each step {what}{slower if held_up else ''}; the step waits {time(moved.exposed_seconds)}. {fits}."
     across = drawing.bars([("both ways", crossing)], "What crosses the link in a step", say,
                           guess=guess and (guess, f"your guess: {units.format_bytes(guess)}"))
-    stays = drawing.bars([("offloaded", {name: state[name] for name in kept if name in state})],
-                         "What has to stay in host memory", fits,
+    stays = drawing.bars([("offloaded", stay)], "What has to stay in host memory", fits,
                          limit=(moved.capacity, f"{units.format_bytes(moved.capacity)} there"))
-    when = drawing.timeline(lanes, "One update", say)
-    return View((across, stays, when), say, _offload_note(link, tier, overlap))
+    when = drawing.timeline(_lanes(moved), "One update", say)
+    return View((across, stays, when), say, _offload_note(link, tier, moved))
 
 
-def _offload_note(link: str, tier, overlap: float) -> str:
+def _lanes(moved: optimizer_state.Offload) -> list:
+    """The update on a time axis, and beside it what the GPU computes while something of it is hidden.
+
+    What crosses first is hidden behind the backward pass, which ends when the waiting begins. What crosses last is
+    hidden behind the CPU's update, as far as that reaches, and then behind the next forward pass.
+    """
+    down, up = moved.crossing_seconds
+    if moved.update == "cpu":
+        first, last = down, up
+        begins = max(down, down + moved.update_seconds - moved.overlap * up)
+        lanes = [("link, down to the CPU", [("gradients", 0, down)]),
+                 ("CPU memory, the update", [("optimizer", down, moved.update_seconds)]),
+                 ("link, up to the GPU", [("weights", begins, up)])]
+    else:
+        first, last, begins = up, down, up
+        lanes = [("link, up to the GPU", [("state, up", 0, up)]),
+                 ("link, down to the CPU", [("state, down", up, down)])]
+    waits = moved.overlap * first
+    until = waits + moved.exposed_seconds
+    if moved.overlap:
+        computes = [("backward pass", 0, waits)]
+        if begins + last > until * (1 + 1e-9):
+            computes.append(("next forward pass", until, begins + last - until))
+        # Colours follow the order of lanes: here neither pass has that of what crosses.
+        lanes.insert(len(lanes) if moved.update == "cpu" else 0, ("GPU, at work meanwhile", computes))
+    return [*lanes, ("what the step waits for it", [("waiting", waits, moved.exposed_seconds)])]
+
+
+def _offload_note(link: str, tier, moved) -> str:
     notes = []
     if link == ADVERTISED:
         notes.append(f"{units.format_rate(_rate(link))} is both directions together: one direction has "
                      f"{units.format_rate(_C2C.rate)}, of which {units.format_rate(_C2C.rate_measured)} were measured.")
     elif tiers.link(link).rate_measured:
         notes.append(f"Measured over this link, one way: {units.format_rate(tiers.link(link).rate_measured)}.")
-    if overlap:
-        notes.append(f"{100 * overlap:.0f} % of the link's time is hidden behind computation; the update is not.")
-    return " ".join([*notes, f"{tier.title}: {units.format_rate(tier.read)}."])
+    if link != ADVERTISED and tiers.link(link).status == "announced":
+        notes.append("This link is announced.")
+    if moved.overlap:
+        behind = ("gradients go down behind the backward pass, weights come up while the CPU still updates others, and "
+                  "behind the next forward pass. The update is counted as not hidden." if moved.update == "cpu" else
+                  "the state comes up behind the backward pass and goes down behind the next forward pass.")
+        notes.append(f"{100 * moved.overlap:.0f} % of the link's time is hidden: {behind}")
+    rates = units.format_rate(tier.read) + ("" if tier.read == tier.write
+                                            else f" read, {units.format_rate(tier.write)} written")
+    through = ("" if moved.update == "cpu" else
+               f" The update moves {_size(moved.memory_bytes)} through it, {units.format_time(moved.memory_seconds)}.")
+    return " ".join([*notes, f"{tier.title}: {rates}.{through}"])
 
 
 offload = Explorer(
     name="optimizer_state.offload",
     title="Offloading the optimizer",
-    intro="Master weights and optimizer state live in the CPU's memory. What crosses the link in a step depends on who "
+    intro="Master weights and moments live in the CPU's memory. What crosses the link in a step depends on who "
           "computes the update.",
     controls=(
         Choice("link", "Link between CPU and GPU", LINKS, ADVERTISED, open=False),
         Choice("update", "The update is computed by", {"gpu": "the GPU", "cpu": "the CPU"}, "gpu"),
         Slider("overlap", "Link time hidden", 0, 1, 0, "linear", "share"),
         ModelChoice("model", "Model", SEVENTY, more=True),
-        Choice("recipe", "Recipe", RECIPES, "bf16-adam", more=True),
+        Choice("recipe", "Recipe", TRAINED, "bf16-adam", more=True),
         Choice("memory", "Host memory", MEMORIES, "grace-lpddr5x", more=True, open=False),
         Slider("links", "GPUs, each with its own link", 1, 1024, 1, SWEEP[:11], "count", more=True),
         Slider("memories", "Host memories", 1, 256, 1, SWEEP[:9], "count", more=True),
@@ -205,13 +255,13 @@ offload = Explorer(
         "four Graces, four links": {"link": "nvlink-c2c", "update": "cpu", "links": 4, "memories": 4},
     },
     predict=Prediction(
-        "70 billion parameters have **840 GB** of master weights and optimizer state. They live in CPU memory, and the "
+        "70 billion parameters have **840 GB** of master weights and moments. They live in CPU memory, and the "
         "CPU computes the update there. How many bytes cross the link in one step, both ways together?",
         truth=lambda values: sum(getattr(optimizer_state.offload(
             values["model"], recipe=values["recipe"], link=_rate(values["link"]), memory=values["memory"],
             update=values["update"]), way) for way in ("down", "up")),
         values={"link": "pcie5-x16", "update": "cpu", "model": SEVENTY, "recipe": "bf16-adam"},
         low=1e9, high=1e13, unit="bytes",
-        lesson="Gradients go down and new weights come up; the state itself never crosses. What the update costs "
-               "instead is traffic in the CPU's own memory."),
+        lesson="So it is when the CPU updates 70 billion parameters: gradients go down and new weights come up; the "
+               "state itself never crosses. What the update costs instead is traffic in the CPU's own memory."),
 )

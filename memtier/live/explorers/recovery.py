@@ -3,10 +3,10 @@
 from memtier import drawing, evidence, recovery, units
 from memtier.drawing import Axis
 from memtier.live.controls import Choice, Slider
+from memtier.live.course import DAY, YEAR
 from memtier.live.explorer import Explorer, Prediction, View
 from memtier.live.text import percent, several
 
-DAY, YEAR = 86400, 365 * 86400
 LLAMA3 = {name: evidence.get(f"run.llama3-405b.{name}").quantity for name in ("gpus", "observed", "unexpected")}
 time = units.format_time
 

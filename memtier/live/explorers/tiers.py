@@ -1,6 +1,6 @@
 """Explorers of the tiers: the ladder, and what small reads cost."""
 
-from memtier import drawing, own_ladder, tiers, units
+from memtier import drawing, evidence, own_ladder, tiers, units
 from memtier.drawing import BYTE_TICKS, RATE_TICKS, TIME_TICKS, Axis
 from memtier.live.controls import Choice, FileChoice, Slider
 from memtier.live.explorer import Explorer, Prediction, View
@@ -8,6 +8,10 @@ from memtier.live.text import number
 
 LINK = "pcie5-x16"  # the way that stands between the accelerator's tiers and the machine's
 SCALING = "s3-connection"  # the tier that many connections make faster
+# Where no source gives a latency, the nearest thing that has one, and what it is: counted as nothing, the wait would
+# put a file system before SRAM whenever little is read.
+BORROWED = {"pcie5-x16": ("cxl.memory.latency", "that of memory behind a PCIe connector"),
+            "tectonic": ("pfs.open-call.latency", "the opening of a file on Lustre")}
 # Which rung of the reader's own file stands beside which row.
 OWN = {"h100-hbm": ("HBM", "copy"), LINK: ("PCIe", None), "grace-lpddr5x": ("CPU DRAM", "copy"),
        "micron-9550": ("NVMe", "sequential read")}
@@ -25,7 +29,8 @@ def _rows():
 
 def _seconds(row, nbytes: float, streams: int) -> float:
     rate = row.rate if isinstance(row, tiers.Link) else row.read
-    return tiers.transfer_time(nbytes, rate, row.latency or 0, streams if row.name == SCALING else 1)
+    wait = evidence.get(BORROWED[row.name][0]).quantity if row.latency is None else row.latency
+    return tiers.transfer_time(nbytes, rate, wait, streams if row.name == SCALING else 1)
 
 
 def _label(row, streams: int) -> str:
@@ -68,9 +73,13 @@ def _ladder(nbytes, streams, own, guess=None) -> View:
 def _ladder_notes(rows, streams: int, own) -> str:
     machine = tiers.get("s3").read
     most = tiers.streams_needed(machine, tiers.get(SCALING).read)
-    silent = ", ".join(row.title for row in rows if row.latency is None)
-    notes = [f"Time is latency plus bytes over bandwidth; no source in the ledger gives a latency for {silent}. "
-             "The parallel file system's rate is that of all its servers together; object storage grows with what you "
+    borrowed = []
+    for row in (row for row in rows if row.latency is None):
+        fact, words = evidence.get(BORROWED[row.name][0]), BORROWED[row.name][1]
+        borrowed.append(f"{row.title} borrows {words} ({fact.amount}, {fact.kind})")
+    notes = ["Time is latency plus bytes over bandwidth; CPU DRAM and CXL are timed from the CPU. Where no source in "
+             f"the ledger gives a latency, the nearest thing that has one lends it: {'; '.join(borrowed)}. The "
+             "parallel file system's rate is that of all its servers together; object storage grows with what you "
              "store, so it has no capacity here."]
     if streams > most:
         notes.append(f"One instance's network ends at {units.format_rate(machine)}, some {most} connections; more "

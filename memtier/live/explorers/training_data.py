@@ -3,6 +3,7 @@
 from memtier import drawing, evidence, models, tiers, training_data, units
 from memtier.drawing import RATE_TICKS, Axis
 from memtier.live.controls import Choice, ModelChoice, Slider
+from memtier.live.course import DAY
 from memtier.live.explorer import Explorer, Prediction, View
 from memtier.live.text import percent, several
 from memtier.training_data import Sample
@@ -13,7 +14,6 @@ DRIVE = tiers.get("micron-9550")
 HOME_LINE = units.parse_rate("100 Mb/s")  # a round figure, for scale
 GETS = evidence.get("object.s3.gets").quantity  # requests a second, a prefix
 LLAMA = {name: evidence.get(f"data.llama3-405b.{name}").quantity for name in ("gpus", "rate")}
-DAY = 86400  # seconds
 IMAGE = training_data.image(evidence.get("data.resnet50.sample").quantity)
 IMAGES_EACH = 2500  # images a second and GPU, the course's round figure
 

@@ -4,8 +4,9 @@ from memtier import drawing, kv_cache, models, tiers, units, weights
 from memtier.drawing import Axis
 from memtier.inventory import Inventory
 from memtier.live.controls import Choice, ModelChoice, Slider, Toggle
+from memtier.live.course import fitting
 from memtier.live.explorer import Explorer, Prediction, View
-from memtier.live.text import beyond, number, percent, several
+from memtier.live.text import number, percent, several
 
 FORMATS = {name: f"{name}, {8 * each.bytes_each:.4g} bits a number" for name, each in weights.FORMATS.items()}
 COMPARED = ("fp32", "bf16", "fp8", "mxfp6", "nvfp4", "mxfp4", "int4")  # whose GPUs are drawn side by side
@@ -137,16 +138,20 @@ precision = Explorer(
 # How fast a step can be
 
 
-def _cache(model, context: int) -> float:
-    """Bytes of KV cache that each sequence reads; 0 for a count, which has no shapes."""
-    if not context or not isinstance(model, models.Model):
-        return 0
-    return kv_cache.inventory(model, batch=1, sequence=context).total
+def _cache(model, context: int) -> tuple[float, str]:
+    """Bytes of KV cache that each sequence reads, 0 for a count, which has no shapes; and a note on them."""
+    if not context:
+        return 0, "Without KV cache; give each sequence a context to add its own."
+    if not isinstance(model, models.Model):
+        return 0, "A parameter count has no shapes, so its KV cache is left out: choose a model."
+    context, note = fitting(model, context)
+    return kv_cache.inventory(model, batch=1, sequence=context).total, note
 
 
 def _decode(batch, model, dtype, gpu, gpus, context, guess=None) -> View:
     model, accelerator = models.resolve(model), tiers.accelerator(gpu)
-    asked = {"accelerator": accelerator, "dtype": dtype, "kv": _cache(model, context)}
+    kv, cached = _cache(model, context)
+    asked = {"accelerator": accelerator, "dtype": dtype, "kv": kv}
     step = weights.decode(model, batch=batch, gpus=gpus, **asked)
     until = weights.memory_bound_until(model, **asked)
     time, each = units.format_time, step.tokens_per_second / batch
@@ -177,10 +182,10 @@ def _decode(batch, model, dtype, gpu, gpus, context, guess=None) -> View:
         f"Both ceilings against the number of sequences, which share one reading of the weights. {say}",
         points=[("here", batch, step.tokens_per_second)], limit=(roof, f"all it can compute: {_number(roof)}"),
         guess=mark)
-    return View((when, ceiling), say, _decode_note(model, step, accelerator, gpus, context, dtype))
+    return View((when, ceiling), say, _decode_note(model, step, accelerator, gpus, cached, dtype))
 
 
-def _decode_note(model, step, accelerator, gpus: int, context: int, dtype: str) -> str:
+def _decode_note(model, step, accelerator, gpus: int, cached: str, dtype: str) -> str:
     ridge = tiers.ridge_point(accelerator.flops, accelerator.memory.read)
     intensity = tiers.intensity(step.flops, step.read.total)
     notes = [f"Intensity: {number(intensity)} FLOPs a byte; the ridge of an {accelerator.title} is at {number(ridge)}."]
@@ -189,12 +194,7 @@ def _decode_note(model, step, accelerator, gpus: int, context: int, dtype: str) 
     if held > room:
         notes.append(f"But {_size(held)} of {what} do not fit into {units.format_bytes(room)}: the times are those of "
                      "a memory that had the room.")
-    if context and not isinstance(model, models.Model):
-        notes.append("A parameter count has no shapes, so its KV cache is left out: choose a model.")
-    elif context:
-        notes.append(beyond(context, model.positions))
-    else:
-        notes.append("Without KV cache; give each sequence a context to add its own.")
+    notes.append(cached)
     if isinstance(model, models.Model) and model.experts:
         notes.append("Experts that are read: as many as that many tokens reach, if each is as likely as another.")
     return " ".join(filter(None, notes))

@@ -3,11 +3,11 @@
 from memtier import checkpoints, evidence, optimizer_state, tiers
 from memtier.checkpoints import DAY, Stage
 from memtier.layout import Layout
+from memtier.live.course import BILLION
 from memtier.live.question import Misconception, Question
 from memtier.units import format_bytes, format_count, format_rate, format_time
 
 RECIPE = "bf16-adam"
-BILLION = 10**9
 
 
 def _saved(v, contents="resumable") -> float:

@@ -117,8 +117,12 @@ recipe = Question(
 )
 
 
+# Billions of parameters whose GPUs are a number of one significant figure, the precision that the question promises.
+ESTIMATED = (100, 150, 200, 250, 300, 350, 400, 450, 500, 1000)
+
+
 def _draw_estimate(random) -> dict:
-    v = {"parameters": random.choice((100, 200, 250, 300, 400, 500, 700, 1000)) * BILLION, "limit": 80 * units.GB}
+    v = {"parameters": random.choice(ESTIMATED) * BILLION, "limit": 80 * units.GB}
     return v | {"size": format_count(v["parameters"]), "card": format_bytes(v["limit"]), "gpus": f"{_needed(v):,}"}
 
 
@@ -569,8 +573,8 @@ offload_link = Question(
     name="optimizer_state.offload_link",
     title="Offload, as the question is usually put",
     draw=_draw_link,
-    prompt="The optimizer state of a model of {size} parameters (fp32 master weights and Adam's two moments) crosses "
-           "{what} once, in one direction, at {rate}. **How long does that take?**",
+    prompt="The optimizer state of a model of {size} parameters, its fp32 master weights and Adam's two moments, "
+           "crosses {what} once, in one direction, at {rate}. **How long does that take?**",
     unit="s",
     answer=lambda v: _offload(v, update="gpu").up_seconds,
     misconceptions=(
@@ -579,7 +583,7 @@ offload_link = Question(
         Misconception(lambda v: _offload(v, update="gpu").link_seconds,
                       "That is there and back. The question asks for one direction."),
         Misconception(lambda v: tiers.transfer_time(_state(v)["optimizer"], tiers.link(v["link"]).rate),
-                      "Those are the moments. The fp32 master weights belong to the optimizer state as well."),
+                      "Those are the moments. The fp32 master weights belong to what is offloaded as well."),
         Misconception(lambda v: 8 * _offload(v, update="gpu").up_seconds,
                       "A factor of 8: the rate is in bytes a second already, not in bits."),
     ),
@@ -595,9 +599,9 @@ offload_cpu = Question(
     name="optimizer_state.offload_cpu",
     title="What really crosses",
     draw=_draw_link,
-    prompt="The optimizer state of {size} parameters lives in CPU memory, and **the CPU computes the update**. "
-           "Gradients and weights are bf16. The link is {what}, {rate} in each direction. **How long is the link busy "
-           "in a step**, one direction after the other?",
+    prompt="The master weights and moments of {size} parameters live in CPU memory, and **the CPU computes the "
+           "update**. Gradients and weights are bf16. The link is {what}, {rate} in each direction. **How long is the "
+           "link busy in a step**, one direction after the other?",
     unit="s",
     answer=lambda v: _offload(v).link_seconds,
     misconceptions=(
@@ -692,7 +696,8 @@ write_active = Question(
         Misconception(lambda v: frozenset(ITEMS) - _rewritten(v),
                       "Just the other way round: those are the ones that stay as they are."),
         Misconception(lambda v: _rewritten(v) | {"archive"},
-                      "An archival checkpoint is as large as the state, but it is written once and then only read."),
+                      "An archival checkpoint is nearly as large as the state, but it is written once and then only "
+                      "read."),
         Misconception(lambda v: _rewritten(v) | {"vocabulary"},
                       "The vocabulary is read all day, but it was written once, before the run."),
         Misconception(lambda v: _rewritten(v) - {"gradients"},

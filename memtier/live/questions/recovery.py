@@ -3,11 +3,10 @@
 import math
 
 from memtier import recovery
+from memtier.live.course import DAY, HOUR, MINUTE, YEAR
 from memtier.live.question import Misconception, Question
 from memtier.live.text import percent
 from memtier.units import format_time
-
-MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 365 * 86400
 
 
 def _draw_failures(random) -> dict:

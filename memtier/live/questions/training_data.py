@@ -4,11 +4,11 @@ Each question has a draw function: the numbers of a round, and beside them, as w
 """
 
 from memtier import evidence, models, tiers, training_data, units
+from memtier.live.course import BILLION, DAY, TRILLION
 from memtier.live.question import Misconception, Question
 from memtier.live.text import percent
 from memtier.units import format_bytes, format_count, format_rate, format_time
 
-BILLION, TRILLION, DAY = 10**9, 10**12, 86400
 CONNECTION = tiers.get("s3-connection")
 DRIVE = tiers.get("micron-9550")
 GETS = evidence.get("object.s3.gets").quantity

@@ -6,10 +6,10 @@ Each question has a draw function: the numbers of a round, and beside them, as w
 from functools import cache
 
 from memtier import models, tiers, units, weights
+from memtier.live.course import BILLION
 from memtier.live.question import Misconception, Question
 from memtier.units import GB, format_bytes, format_count, format_rate, format_time
 
-BILLION = 10**9
 H100 = "h100-sxm"
 
 
