@@ -71,12 +71,12 @@ $(PY):
 	@$(PYTHON) -m venv $(VENV)
 
 $(BOOK): $(PY) requirements-book.txt constraints.txt
-	@echo "Installing what the book needs (650 MB on disk, once) …"
+	@echo "Installing what the book needs (500 MB on disk, once) …"
 	@$(PIP) --requirement requirements-book.txt
 	@touch $@
 
 $(COURSE): $(BOOK) requirements.txt pyproject.toml
-	@echo "Installing torch and the test tools (1.3 GB more on disk, once) …"
+	@echo "Installing torch, JupyterLab and the test tools (1.7 GB more on disk, once) …"
 	@$(PIP) --no-build-isolation --requirement requirements.txt
 	@touch $@
 
