@@ -120,7 +120,8 @@ def clip(seconds, *, bit_rate, frames: int, height: int = 224, width: int = 224,
     checks.positive("bit_rate", weights.single("bit_rate", bit_rate))
     frame = image(1, height=height, width=width, channels=channels, element=element).batched
     decoded = checks.whole("frames", frames, most=MOST_SIDE) * frame
-    return Sample(f"{units.format_time(seconds)} of video", seconds * bit_rate / 8, decoded)
+    stored = checks.positive("seconds · bit_rate / 8", seconds * bit_rate / 8)
+    return Sample(f"{units.format_time(seconds)} of video", stored, decoded)
 
 
 def dataset(sample: Sample, count) -> Inventory:

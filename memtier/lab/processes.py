@@ -36,9 +36,9 @@ class Failed(RuntimeError):
 
 
 def forking(*modules: str):
-    """A context whose processes fork from one that has imported `modules`: an import costs seconds, a fork does not.
+    """A context whose processes fork from one that has imported `modules`: an import costs seconds, a fork nothing.
 
-    The first call decides the modules: the process to fork from is made once.
+    That one is made once, when the first of them starts: the modules named by then are those it imports.
     """
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
@@ -72,10 +72,10 @@ class Team:
             each.start()
 
     def told(self, rank: int) -> list[dict]:
-        """What this rank has told so far; its last line may be torn where it was killed."""
+        """What this rank has told so far. A last line that is torn, as a kill leaves it, does not count."""
         if self._told is not None:
             return self._told[rank]
-        return [json.loads(line) for line in self._read(f"rank-{rank}.jsonl").splitlines() if line.endswith("}")]
+        return [json.loads(line) for line in self._read(f"rank-{rank}.jsonl").splitlines(True) if line.endswith("\n")]
 
     def _read(self, name: str) -> str:
         file = Path(self._desk.name, name)

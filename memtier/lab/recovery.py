@@ -226,7 +226,10 @@ class Job:
         return self._team.was_killed
 
     def wait(self) -> "Job":
-        """Wait until all processes have ended by themselves. Raises RuntimeError with its words when one fails."""
+        """Wait until all processes have ended by themselves.
+
+        Raises RuntimeError with its words when one fails, TimeoutError after LONGEST seconds; all are ended then.
+        """
         try:
             self._team.wait(LONGEST)
         finally:
