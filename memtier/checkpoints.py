@@ -209,9 +209,9 @@ def drain(*, interval: float, stages: Sequence[Stage], duration: float, snapshot
     keep="newest": a free stage takes the newest version due and passes over the older ones.
     Each stage writes one version at a time. Raises ValueError naming argument, value and what is allowed.
     """
-    checks.positive("interval", weights.single("interval", interval))
-    checks.positive("duration", weights.single("duration", duration))
-    checks.not_negative("snapshot", weights.single("snapshot", snapshot))
+    checks.positive("interval", checks.single("interval", interval))
+    checks.positive("duration", checks.single("duration", duration))
+    checks.not_negative("snapshot", checks.single("snapshot", snapshot))
     checks.whole("buffers", buffers)
     checks.flag("asynchronous", asynchronous)
     checks.one_of("keep", keep, ("all", "newest"))
@@ -237,7 +237,7 @@ def _stages(stages: Sequence[Stage]) -> list[Stage]:
         named = checks.brief(stage.name, str)
         for check, what, value in ((checks.positive, "seconds", stage.seconds),
                                    (checks.not_negative, "every", stage.every)):
-            check(f"stages: {what} of {named}", weights.single(f"stages: {what} of {named}", value))
+            check(f"stages: {what} of {named}", checks.single(f"stages: {what} of {named}", value))
     if not found:
         raise ValueError("stages is empty; it must name at least one tier")
     return found
@@ -253,7 +253,7 @@ def backlog(*, interval: float, seconds: float, duration: float) -> int:
     47
     """
     for name, value in (("interval", interval), ("seconds", seconds), ("duration", duration)):
-        checks.positive(name, weights.single(name, value))
+        checks.positive(name, checks.single(name, value))
     for name, value in (("interval", interval), ("seconds", seconds)):
         checks.not_negative(f"duration / {name}", duration / value)
     return max(0, int(duration // interval) - int(duration // seconds))
@@ -271,7 +271,7 @@ def drive_life(nbytes: float, *, interval: float, endurance: float, drives: int 
     writes beside them is in the maker's rating. Infinite where nothing is written. Raises ValueError for bad arguments.
     """
     for name, value in (("nbytes", nbytes), ("interval", interval), ("endurance", endurance)):
-        weights.single(name, value)
+        checks.single(name, value)
     checks.positive("endurance", endurance)
     each = written_each_day(nbytes, interval=interval) / checks.whole("drives", drives)
     return endurance / each * DAY if each else math.inf

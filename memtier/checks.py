@@ -36,7 +36,7 @@ def _extremes(name, value, allowed):
     try:
         low, high = (value.min(), value.max()) if hasattr(value, "min") else (value, value)
         within, finite = low >= -LARGEST and high <= LARGEST, -math.inf < low and high < math.inf
-    except TypeError:
+    except (TypeError, ValueError):  # no number, or an array without one
         within = finite = False
     if not within:
         raise ValueError(
@@ -76,8 +76,15 @@ def at_most(name: str, value, most: float):
     return value
 
 
+def single(name: str, value):
+    """Return value if it is no array of several: what is rounded, summed or told apart cannot be swept."""
+    if getattr(value, "shape", ()) != ():
+        raise ValueError(f"{name} is {brief(value)}; it must be one, not an array")
+    return value
+
+
 def whole(name: str, value, least: int = 1, most: int | None = None) -> int:
-    """Return value if it is an int (not a bool, not a float) of at least `least` and at most `most`."""
+    """Return value if it is an int (not a bool, not a float) of at least `least` and at most `most`, or LARGEST."""
     allowed = f"a whole number, {least} or more" if most is None else f"a whole number from {least} to {most}"
     try:
         number = None if _boolean(value) else value.__index__()
@@ -85,12 +92,15 @@ def whole(name: str, value, least: int = 1, most: int | None = None) -> int:
         number = None
     if number is None or number < least or (most is not None and number > most):
         raise ValueError(f"{name} is {brief(value)}; it must be {allowed}")
+    if number > LARGEST:
+        raise ValueError(f"{name} is {brief(value)}; it must be {allowed}, and not beyond {LARGEST:g}")
     return number
 
 
 def one_of(name: str, value, allowed: Iterable):
     """Return value if it is one of the allowed ones; 3.0 is not 3, nor True 1."""
     allowed = tuple(allowed)
+    single(name, value)
     exact = hasattr(value, "__index__")
     if _boolean(value) or not any(exact == hasattr(each, "__index__") and value == each for each in allowed):
         raise ValueError(f"{name} is {brief(value)}; it must be one of {', '.join(str(each) for each in allowed)}")

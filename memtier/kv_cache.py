@@ -190,8 +190,8 @@ def users(model, *, limit: float, headroom: float, gpus: int = 1, sequence: int 
     >>> users("llama-3.1-70b", limit=80e9, gpus=8, headroom=0.1, sequence=8192)
     162
     """
-    checks.positive("limit", weights.single("limit", limit))
-    checks.fraction("headroom", weights.single("headroom", headroom))
+    checks.positive("limit", checks.single("limit", limit))
+    checks.fraction("headroom", checks.single("headroom", headroom))
     checks.whole("gpus", gpus)
     checks.whole("sequence", sequence)
     model, weights_dtype = weights.shaped(model), weights.get(weights_dtype, "weights_dtype")
@@ -207,7 +207,7 @@ def users_to_pass(model, *, nbytes: float | None = None, sequence: int = 8192, d
     (53, 4)
     """
     nbytes = weights.inventory(model).total if nbytes is None else checks.not_negative("nbytes", nbytes)
-    weights.single("nbytes", nbytes)
+    checks.single("nbytes", nbytes)
     return int(nbytes // _one_user(model, sequence, dtype, None)) + 1
 
 
@@ -256,10 +256,10 @@ class Place:
     everyone: bool = False
 
     def __post_init__(self):
-        checks.positive("rate", weights.single("rate", self.rate))
-        checks.not_negative("latency", weights.single("latency", self.latency))
+        checks.positive("rate", checks.single("rate", self.rate))
+        checks.not_negative("latency", checks.single("latency", self.latency))
         if self.capacity is not None:
-            checks.positive("capacity", weights.single("capacity", self.capacity))
+            checks.positive("capacity", checks.single("capacity", self.capacity))
         checks.flag("everyone", self.everyone)
 
 
@@ -321,7 +321,7 @@ def recompute_time(model, *, tokens: int, efficiency: float, accelerator="h100-s
     >>> round(recompute_time("llama-3.1-70b", tokens=4096, gpus=8, efficiency=0.4), 2)
     0.18
     """
-    checks.positive("efficiency", checks.fraction("efficiency", weights.single("efficiency", efficiency)))
+    checks.positive("efficiency", checks.fraction("efficiency", checks.single("efficiency", efficiency)))
     speed = checks.whole("gpus", gpus) * tiers.accelerator(accelerator).flops * efficiency
     return prefill_flops(model, tokens=tokens, prefix=prefix, attention=attention) / speed
 
@@ -344,8 +344,8 @@ def fetch_time(model, *, tokens: int, source, latency: float | None = None, stre
     15.5
     """
     rate, own = _rate(source)
-    own = own if latency is None else checks.not_negative("latency", weights.single("latency", latency))
-    checks.positive("streams", weights.single("streams", streams))
+    own = own if latency is None else checks.not_negative("latency", checks.single("latency", latency))
+    checks.positive("streams", checks.single("streams", streams))
     return tiers.transfer_time(stored(model, tokens=tokens, dtype=dtype), rate, own, streams)
 
 
@@ -388,7 +388,7 @@ def break_even_bandwidth(model, *, tokens: int, efficiency: float, latency: floa
     >>> round(break_even_bandwidth("llama-3.1-70b", tokens=4096, gpus=8, efficiency=0.4) / 1e9, 1)
     7.3
     """
-    checks.not_negative("latency", weights.single("latency", latency))
+    checks.not_negative("latency", checks.single("latency", latency))
     left = recompute_time(model, tokens=tokens, efficiency=efficiency, accelerator=accelerator, gpus=gpus,
                           attention=attention) - latency
     return stored(model, tokens=tokens, dtype=dtype) / left if left > 0 else None
@@ -429,7 +429,7 @@ def zipf(items: int, exponent: float = 1.0) -> tuple[float, ...]:
     items: at most MOST_ITEMS. Raises ValueError naming argument, value and what is allowed.
     """
     checks.whole("items", items, most=MOST_ITEMS)
-    checks.not_negative("exponent", weights.single("exponent", exponent))
+    checks.not_negative("exponent", checks.single("exponent", exponent))
     raw = [rank**-exponent for rank in range(1, items + 1)]
     total = math.fsum(raw)
     return tuple(each / total for each in raw)
@@ -460,7 +460,7 @@ def hit_rate(popularity: Sequence[float], *, capacity: int, policy: str = "lru")
 def _shares(popularity: Iterable[float]) -> list[float]:
     given = checks.items("popularity", popularity, "how often each item is asked for")
     checks.at_most("items of popularity", len(given), MOST_ITEMS)
-    total = math.fsum(checks.not_negative("popularity", weights.single("popularity", each)) for each in given)
+    total = math.fsum(checks.not_negative("popularity", checks.single("popularity", each)) for each in given)
     if total <= 0:
         raise ValueError(f"popularity is {checks.brief(popularity)}; it must have an item that is asked for")
     return [each / total for each in given]
@@ -503,8 +503,8 @@ def mean_time(shares: Sequence[float], seconds: Sequence[float]) -> float:
     if len(shares) != len(seconds):
         raise ValueError(f"shares has {len(shares)} entries and seconds has {len(seconds)}; they must have as many")
     for share, time in zip(shares, seconds, strict=True):
-        checks.fraction("shares", weights.single("shares", share))
-        checks.not_negative("seconds", weights.single("seconds", time))
+        checks.fraction("shares", checks.single("shares", share))
+        checks.not_negative("seconds", checks.single("seconds", time))
     return math.fsum(share * time for share, time in zip(shares, seconds, strict=True))
 
 

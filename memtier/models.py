@@ -916,6 +916,8 @@ def from_config(config: Mapping | str | os.PathLike, name: str | None = None) ->
     with another, or changes what is built in a way not modelled here: always naming the key.
     """
     called = None
+    if name is not None and not isinstance(name, str):
+        raise ValueError(f"name is {checks.brief(name)}; it must be a text")
     if isinstance(config, (str, os.PathLike)):
         config, called = _load(config)
     if not isinstance(config, Mapping):
@@ -948,7 +950,7 @@ def names() -> tuple[str, ...]:
 
 def get(name: str) -> Model:
     """An architecture of the registry. Raises ValueError for an unknown name, with the nearest known ones."""
-    if name not in names():
+    if not isinstance(name, str) or name not in names():
         close = get_close_matches(str(name).lower().rpartition("/")[2], names(), n=3, cutoff=0.5)
         hint = f"the nearest are {', '.join(close)}" if close else f"it has {', '.join(names())}"
         raise ValueError(f"model is {_shown(name)}; no such name in the registry, {hint}")

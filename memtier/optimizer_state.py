@@ -30,8 +30,8 @@ def inventory(model, *, recipe, activations: float = 0, other: float = 0) -> Inv
     1120000000000
     """
     model, recipe = models.resolve(model), recipes.get(recipe)
-    checks.not_negative("activations", activations)
-    checks.not_negative("other", other)
+    checks.not_negative("activations", checks.single("activations", activations))
+    checks.not_negative("other", checks.single("other", other))
     state = _by_tensor(model, recipe) if isinstance(model, models.Model) else _by_count(model, recipe)
     extras = {name: nbytes for name, nbytes in (("activations", activations), ("other", other)) if nbytes}
     return _present(state | extras, f"{recipe.title}, one copy")
@@ -60,6 +60,7 @@ def per_gpu(model, *, recipe, gpus=None, stage: int | None = None, layout: Layou
     checks.flag("padded", padded)
     checks.flag("gathered", gathered)
     shards, zero = _sharding(gpus, stage, layout, arrays=not isinstance(model, models.Model))
+    checks.single("rank", rank)
     if isinstance(rank, str) or not isinstance(model, models.Model):
         checks.one_of("rank", rank, ("max", "average"))
     whole = isinstance(model, models.Model)
@@ -92,7 +93,7 @@ def gpus_needed(model, *, recipe, stage: int = 3, limit: float, gathered: bool =
     >>> gpus_needed(405e9, recipe="bf16-adam", stage=3, limit=100e9)
     65
     """
-    checks.positive("limit", limit)
+    checks.positive("limit", checks.single("limit", limit))
     checks.one_of("stage", stage, STAGES)
 
     def need(gpus: int) -> float:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import NamedTuple
 
-from memtier import checks, tiers, weights
+from memtier import checks, tiers
 
 METHODS = ("young", "daly")
 COUNTS = ("first-order", "exact")
@@ -60,8 +60,8 @@ def failures_expected(seconds, mtbf_seconds):
 
 def survives(seconds: float, mtbf_seconds: float) -> float:
     """The chance that nothing fails for so many seconds: exp(−t/M)."""
-    weights.single("seconds", seconds)
-    weights.single("mtbf_seconds", mtbf_seconds)
+    checks.single("seconds", seconds)
+    checks.single("mtbf_seconds", mtbf_seconds)
     return math.exp(-failures_expected(seconds, mtbf_seconds))
 
 
@@ -81,8 +81,8 @@ def interval(write_seconds, mtbf_seconds, method: str = "young"):
     checks.positive("write_seconds", write_seconds)
     checks.positive("mtbf_seconds", mtbf_seconds)
     if method == "daly":  # which has two branches
-        weights.single("write_seconds", write_seconds)
-        weights.single("mtbf_seconds", mtbf_seconds)
+        checks.single("write_seconds", write_seconds)
+        checks.single("mtbf_seconds", mtbf_seconds)
     young = (2 * write_seconds * mtbf_seconds) ** 0.5
     if method == "young":
         return young
@@ -220,7 +220,7 @@ def schedule(levels: Sequence[Level], mtbf_seconds: float) -> Goodput:
     restart: Σ C/τ + share·(τ/2 + lag + R)/M. The shares must add up to 1, or some failure would find no checkpoint.
     Raises ValueError for bad arguments. Derived from Young's count, tier by tier.
     """
-    checks.positive("mtbf_seconds", weights.single("mtbf_seconds", mtbf_seconds))
+    checks.positive("mtbf_seconds", checks.single("mtbf_seconds", mtbf_seconds))
     levels = _levels(levels)
     losses = {}
     for name, every, write_seconds, restart, share, lag in levels:
@@ -239,7 +239,7 @@ def best_schedule(levels: Sequence[Level], mtbf_seconds: float) -> tuple[Level, 
     In `schedule` the intervals do not touch each other, so each is Young's with the failures it answers for: M/share.
     A tier that answers for none is dropped. Raises ValueError as `interval` does.
     """
-    checks.positive("mtbf_seconds", weights.single("mtbf_seconds", mtbf_seconds))
+    checks.positive("mtbf_seconds", checks.single("mtbf_seconds", mtbf_seconds))
     return tuple(level._replace(interval=interval(level.write_seconds, mtbf_seconds / level.share))
                  for level in _levels(levels) if level.share)
 
@@ -253,7 +253,7 @@ def _levels(levels: Sequence[Level]) -> list[Level]:
         level = Level(*each)
         if not isinstance(level.name, str) or level.name in [other.name for other in found]:
             raise ValueError(f"levels has the name {checks.brief(level.name)}; it must be a text, and each level's own")
-        checks.fraction(f"levels: share of {checks.brief(level.name, str)}", weights.single("levels: share",
+        checks.fraction(f"levels: share of {checks.brief(level.name, str)}", checks.single("levels: share",
                                                                                            level.share))
         found.append(level)
     return found

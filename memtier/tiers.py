@@ -231,7 +231,8 @@ def small_read_bandwidth(request, latency, bandwidth, in_flight=1):
     checks.not_negative("latency", latency)
     checks.positive("bandwidth", bandwidth)
     checks.positive("in_flight", in_flight)
-    return _least(bandwidth, in_flight * request / (latency + request / bandwidth))
+    each = checks.positive("latency + request / bandwidth", latency + request / bandwidth)
+    return _least(bandwidth, in_flight * request / each)
 
 
 def in_flight_needed(request, latency, bandwidth, share=0.999) -> int:
@@ -245,11 +246,12 @@ def in_flight_needed(request, latency, bandwidth, share=0.999) -> int:
     >>> in_flight_needed(4096, latency=60e-6, bandwidth=14e9)
     206
     """
-    checks.positive("request", request)
-    checks.not_negative("latency", latency)
-    checks.positive("bandwidth", bandwidth)
-    checks.positive("share", checks.fraction("share", share))
-    return math.ceil(share * bandwidth * (latency + request / bandwidth) / request)
+    checks.positive("request", checks.single("request", request))
+    checks.not_negative("latency", checks.single("latency", latency))
+    checks.positive("bandwidth", checks.single("bandwidth", bandwidth))
+    checks.positive("share", checks.fraction("share", checks.single("share", share)))
+    needed = share * bandwidth * (latency + request / bandwidth) / request
+    return math.ceil(checks.not_negative("share · bandwidth · (latency + request / bandwidth) / request", needed))
 
 
 def streams_needed(rate, each) -> int:
@@ -258,7 +260,9 @@ def streams_needed(rate, each) -> int:
     >>> streams_needed(63e9, each=87.5e6)    # connections to S3 that carry as much as PCIe 5 x16
     720
     """
-    return math.ceil(checks.positive("rate", rate) / checks.positive("each", each))
+    checks.positive("rate", checks.single("rate", rate))
+    checks.positive("each", checks.single("each", each))
+    return math.ceil(checks.not_negative("rate / each", rate / each))
 
 
 def flops(parameters, tokens, what: str = "forward"):
@@ -334,6 +338,7 @@ def table(which: Iterable[str | Tier] | None = None, nbytes: float | None = None
     rows = [[tier.rung, _announced(tier), *(_figure(tier, what, say, notes) for what, say in columns.items()),
              *_standing(tier.facts, columns)] for tier in tiers]
     if nbytes is not None:
+        checks.not_negative("nbytes", checks.single("nbytes", nbytes))
         header.insert(-2, f"to read {units.format_bytes(nbytes)} once")
         for row, tier in zip(rows, tiers, strict=True):
             row.insert(-2, units.format_time(tier.read_time(nbytes)) if tier.read else "–")
@@ -404,6 +409,8 @@ def price_table(nbytes: float = units.TB, months: float = 1.0, lifetime: float =
     brief: the cost comes second, and how it is paid and its kind stand in the footnotes, for a narrow page.
     """
     checks.flag("brief", brief)
+    for name, value in (("nbytes", nbytes), ("months", months), ("lifetime", lifetime)):
+        checks.single(name, value)
     notes = Notes()
     rows = {}
     for tier in map(get, names()):

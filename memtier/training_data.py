@@ -56,13 +56,13 @@ def text(tokens, *, vocabulary) -> Inventory:
     >>> text(15e12, vocabulary=128_256).total
     60000000000000
     """
-    nbytes = checks.not_negative("tokens", weights.single("tokens", tokens)) * bytes_per_token(vocabulary)
+    nbytes = checks.not_negative("tokens", checks.single("tokens", tokens)) * bytes_per_token(vocabulary)
     return _held("tokens", nbytes, f"{units.format_count(tokens)} tokens as ids")
 
 
 def tokens_in(nbytes, *, vocabulary) -> int:
     """Whole tokens in so many bytes of stored ids: the inverse of text(). Raises ValueError naming the argument."""
-    return int(checks.not_negative("nbytes", weights.single("nbytes", nbytes))) // bytes_per_token(vocabulary)
+    return int(checks.not_negative("nbytes", checks.single("nbytes", nbytes))) // bytes_per_token(vocabulary)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Sample:
 
     def __post_init__(self):
         for name in ("stored", "batched"):
-            checks.positive(name, weights.single(name, getattr(self, name)))
+            checks.positive(name, checks.single(name, getattr(self, name)))
 
 
 def sequence(tokens: int = 8192, *, vocabulary) -> Sample:
@@ -102,7 +102,7 @@ def image(nbytes, *, height: int = 224, width: int = 224, channels: int = 3, ele
     """
     size = math.prod(checks.whole(name, value, most=MOST_SIDE) for name, value in
                      (("height", height), ("width", width), ("channels", channels), ("element", element)))
-    checks.positive("nbytes", weights.single("nbytes", nbytes))
+    checks.positive("nbytes", checks.single("nbytes", nbytes))
     return Sample(f"an image of {units.format_bytes(nbytes)}", nbytes, size)
 
 
@@ -116,8 +116,8 @@ def clip(seconds, *, bit_rate, frames: int, height: int = 224, width: int = 224,
     >>> clip(10, bit_rate=5e6, frames=32).stored
     6250000.0
     """
-    checks.positive("seconds", weights.single("seconds", seconds))
-    checks.positive("bit_rate", weights.single("bit_rate", bit_rate))
+    checks.positive("seconds", checks.single("seconds", seconds))
+    checks.positive("bit_rate", checks.single("bit_rate", bit_rate))
     frame = image(1, height=height, width=width, channels=channels, element=element).batched
     decoded = checks.whole("frames", frames, most=MOST_SIDE) * frame
     stored = checks.positive("seconds · bit_rate / 8", seconds * bit_rate / 8)
@@ -126,7 +126,7 @@ def clip(seconds, *, bit_rate, frames: int, height: int = 224, width: int = 224,
 
 def dataset(sample: Sample, count) -> Inventory:
     """Bytes of `count` such samples on disk. count: 0 or more. Raises ValueError naming the argument."""
-    checks.not_negative("count", weights.single("count", count))
+    checks.not_negative("count", checks.single("count", count))
     return _held("count", count * _sample(sample).stored, f"{units.format_count(count)} × {sample.title}")
 
 
@@ -157,7 +157,7 @@ def tokens_per_second(model, *, gpus: int, flops, what: str = "training") -> flo
     2.7
     """
     checks.whole("gpus", gpus)
-    checks.positive("flops", weights.single("flops", flops))
+    checks.positive("flops", checks.single("flops", flops))
     model = models.resolve(model)
     passed = model.active_parameters if isinstance(model, models.Model) else model
     return gpus * flops / tiers.flops(passed, tokens=1, what=what)
@@ -220,20 +220,20 @@ def pipeline(sample: Sample, *, rate, request=None, in_flight: int = 1, hits: fl
     case. Raises ValueError naming argument, value and what is allowed.
     """
     _sample(sample)
-    checks.positive("rate", weights.single("rate", rate))
+    checks.positive("rate", checks.single("rate", rate))
     checks.whole("in_flight", in_flight, most=MOST_SIDE)
-    checks.fraction("hits", weights.single("hits", hits))
+    checks.fraction("hits", checks.single("hits", hits))
     checks.whole("drives", drives, most=MOST_SIDE)
     checks.whole("gpus", gpus, most=MOST_SIDE)
-    request = checks.positive("request", weights.single("request", sample.stored if request is None else request))
+    request = checks.positive("request", checks.single("request", sample.stored if request is None else request))
     network = tiers.get("s3").read if network is None else network
-    checks.positive("network", weights.single("network", network))
+    checks.positive("network", checks.single("network", network))
     store, nvme, link = tiers.get(store, argument="store"), tiers.get(nvme, argument="nvme"), tiers.link(link)
     # A latency that no source gives counts as 0.
     connection = request / ((store.latency or 0.0) + request / weights.known_rate("store", store, "read"))
     ways = [(in_flight * connection, f"{in_flight:,} in flight"), (network, "the node's network")]
     if requests_per_second is not None:
-        checks.positive("requests_per_second", weights.single("requests_per_second", requests_per_second))
+        checks.positive("requests_per_second", checks.single("requests_per_second", requests_per_second))
         ways.append((requests_per_second * request, "requests a second"))
     fetched, limit = min(ways)
     stored = rate * sample.stored
@@ -241,7 +241,7 @@ def pipeline(sample: Sample, *, rate, request=None, in_flight: int = 1, hits: fl
             Hop("writing NVMe", stored * (1 - hits), weights.known_rate("nvme", nvme, "write") * drives, nvme.title),
             Hop("NVMe → CPU memory", stored, weights.known_rate("nvme", nvme, "read") * drives, nvme.title)]
     if prepared is not None:
-        checks.positive("prepared", weights.single("prepared", prepared))
+        checks.positive("prepared", checks.single("prepared", prepared))
         count = f"{prepared:,.0f}"
         hops.append(Hop("CPU: decode and batch", stored, prepared * sample.stored,
                         f"{count} sample{'' if count == '1' else 's'} a second"))
@@ -262,8 +262,8 @@ def prefetch_depth(rate, *, request, latency, bandwidth) -> int:
     42
     """
     for name, value in (("rate", rate), ("request", request), ("bandwidth", bandwidth)):
-        checks.positive(name, weights.single(name, value))
-    checks.not_negative("latency", weights.single("latency", latency))
+        checks.positive(name, checks.single(name, value))
+    checks.not_negative("latency", checks.single("latency", latency))
     depth = rate / request * tiers.transfer_time(request, bandwidth, latency)
     return math.ceil(checks.not_negative("rate · (latency / request + 1 / bandwidth)", depth))
 
@@ -279,8 +279,8 @@ def stall_fraction(step, load, *, depth: int = 0) -> float:
     >>> [round(stall_fraction(0.03, 0.1, depth=depth), 2) for depth in (0, 1, 2, 4)]
     [0.77, 0.7, 0.4, 0.0]
     """
-    checks.positive("step", weights.single("step", step))
-    checks.not_negative("load", weights.single("load", load))
+    checks.positive("step", checks.single("step", step))
+    checks.not_negative("load", checks.single("load", load))
     if checks.whole("depth", depth, least=0) == 0:
         return load / (load + step)
     return max(0.0, 1 - depth * step / load) if load else 0.0
@@ -300,7 +300,7 @@ def cache_hits(share: float, *, policy: str = "lru") -> float:
     >>> round(cache_hits(0.5), 3)
     0.153
     """
-    checks.fraction("share", weights.single("share", share))
+    checks.fraction("share", checks.single("share", share))
     checks.one_of("policy", policy, POLICIES)
     if share == 1 or policy == "pinned":
         return float(share)
@@ -309,8 +309,8 @@ def cache_hits(share: float, *, policy: str = "lru") -> float:
 
 def requests(nbytes, *, request) -> int:
     """Requests that reading nbytes takes, `request` bytes each, rounded up. Raises ValueError naming the argument."""
-    checks.not_negative("nbytes", weights.single("nbytes", nbytes))
-    checks.positive("request", weights.single("request", request))
+    checks.not_negative("nbytes", checks.single("nbytes", nbytes))
+    checks.positive("request", checks.single("request", request))
     return math.ceil(checks.not_negative("nbytes / request", nbytes / request))
 
 

@@ -158,28 +158,28 @@ def format_bytes(nbytes: float, binary: bool = False, digits: int = 3) -> str:
 
     nbytes: bytes, 0 or more. digits: significant digits, 1 to 100. Raises ValueError otherwise.
     """
-    checks.not_negative("nbytes", nbytes)
+    checks.not_negative("nbytes", checks.single("nbytes", nbytes))
     checks.whole("digits", digits, most=MOST_DIGITS)
-    return _with_unit(nbytes, BINARY if binary else DECIMAL, digits)
+    return _with_unit(nbytes, BINARY if checks.flag("binary", binary) else DECIMAL, digits)
 
 
 def both(nbytes: float, digits: int = 3) -> str:
     """The size in decimal and binary units side by side: both(80e9) is "80 GB (74.5 GiB)"."""
-    if nbytes < KB:
+    if checks.not_negative("nbytes", checks.single("nbytes", nbytes)) < KB:
         return format_bytes(nbytes, digits=digits)
     return f"{format_bytes(nbytes, digits=digits)} ({format_bytes(nbytes, binary=True, digits=digits)})"
 
 
 def format_rate(rate: float, digits: int = 3) -> str:
     """A rate in decimal bytes a second: format_rate(3.35e12) is "3.35 TB/s". rate: bytes/s, 0 or more."""
-    checks.not_negative("rate", rate)
+    checks.not_negative("rate", checks.single("rate", rate))
     checks.whole("digits", digits, most=MOST_DIGITS)
     return _with_unit(rate, DECIMAL, digits) + "/s"
 
 
 def format_time(seconds: float, digits: int = 3) -> str:
     """A time in the unit that suits it, from ns to days: format_time(0.0418) is "41.8 ms". seconds: 0 or more."""
-    checks.not_negative("seconds", seconds)
+    checks.not_negative("seconds", checks.single("seconds", seconds))
     checks.whole("digits", digits, most=MOST_DIGITS)
     units = {name: size for name, size in SECONDS.items() if name != "us"}
     if seconds == 0:
@@ -190,7 +190,7 @@ def format_time(seconds: float, digits: int = 3) -> str:
 
 def format_count(count: float, digits: int = 3) -> str:
     """A count in words: format_count(70_553_706_496) is "70.6 billion". count: 0 or more."""
-    checks.not_negative("count", count)
+    checks.not_negative("count", checks.single("count", count))
     checks.whole("digits", digits, most=MOST_DIGITS)
     if count < 10_000:
         return _digits(count, max(digits, len(str(int(count)))))

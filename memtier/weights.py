@@ -200,8 +200,8 @@ def gpus_needed(model, *, limit: float, headroom: float, dtype="bf16", keep: Ite
     >>> gpus_needed("llama-3.1-405b", limit=80e9, headroom=0.2)
     13
     """
-    checks.positive("limit", single("limit", limit))
-    if checks.fraction("headroom", single("headroom", headroom)) == 1:
+    checks.positive("limit", checks.single("limit", limit))
+    if checks.fraction("headroom", checks.single("headroom", headroom)) == 1:
         raise ValueError("headroom is 1; it must be below 1, or no room is left for weights")
     needed = inventory(model, dtype=dtype, keep=keep).total / (1 - headroom) / limit
     return max(1, math.ceil(checks.not_negative("weights / limit", needed)))
@@ -341,8 +341,8 @@ def decode(model, *, accelerator="h100-sxm", batch: int = 1, gpus: int = 1, dtyp
     """
     accelerator = tiers.accelerator(accelerator)
     checks.whole("gpus", gpus)
-    checks.not_negative("kv", single("kv", kv))
-    flops = accelerator.flops if flops is None else checks.positive("flops", single("flops", flops))
+    checks.not_negative("kv", checks.single("kv", kv))
+    flops = accelerator.flops if flops is None else checks.positive("flops", checks.single("flops", flops))
     weights = read(model, batch=batch, dtype=dtype, keep=keep, lookup=lookup)
     checks.not_negative("batch · kv", batch * kv)
     everything = weights + Inventory({"KV cache": batch * kv}) if kv else weights
@@ -401,13 +401,6 @@ def shaped(model, why: str = "shapes are needed here") -> models.Model:
     if not isinstance(model, models.Model):
         raise ValueError(f"model is the parameter count {model:,}; {why}, so name a model or give its config.json")
     return model
-
-
-def single(argument: str, value):
-    """Return value if it is one number or none at all, but no array: what is rounded or summed cannot be swept."""
-    if getattr(value, "shape", ()) != ():
-        raise ValueError(f"{argument} is {checks.brief(value)}; it must be one number")
-    return value
 
 
 def longest(model) -> int | None:

@@ -115,3 +115,26 @@ def test_only_a_regular_file_of_text_of_at_most_10_MB_is_read(tmp_path):
     assert refused(long) == " that can be read: it is not text in UTF-8"
     assert refused(tmp_path / "none") == " that can be read: No such file or directory"
     assert refused("a\0b") == " that can be read: no file has such a name"
+
+
+def test_a_whole_number_too_large_for_a_float_is_refused():
+    assert checks.whole("gpus", 10**300) == 10**300
+    for value in (10**301, 10**400, 10**5000):
+        with pytest.raises(ValueError, match=r"^gpus is .*; it must be a whole number, 1 or more, and not beyond 1e"):
+            checks.whole("gpus", value)
+
+
+def test_arrays_are_refused_where_one_is_needed():
+    assert checks.single("limit", 3) == 3
+    assert checks.single("limit", np.float64(3)) == checks.single("limit", np.array(3)) == 3
+    for value in (np.array([1.5]), np.array([1, 2]), np.array([])):
+        with pytest.raises(ValueError, match="^limit is array.*; it must be one, not an array"):
+            checks.single("limit", value)
+        with pytest.raises(ValueError, match="^limit is array"):
+            checks.one_of("limit", value, (1, 2))
+
+
+def test_an_empty_array_is_no_number():
+    for check in (checks.positive, checks.not_negative, checks.fraction):
+        with pytest.raises(ValueError, match=r"^share is array\(\[\].*; it must be a number"):
+            check("share", np.array([]))

@@ -5,13 +5,13 @@ from functools import cache
 from memtier import drawing, models, optimizer_state, recipes, tiers, units
 from memtier.drawing import Axis
 from memtier.live.controls import Choice, ModelChoice, Slider, Toggle
+from memtier.live.course import SEVENTY
 from memtier.live.explorer import Explorer, Prediction, View
 from memtier.live.text import number, percent, several
 
 GPUS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096, 8192, 16384)
 SWEEP = tuple(2**n for n in range(15))  # GPUs at which the curves are drawn
 RECIPES = {name: recipes.get(name).title for name in recipes.names()}
-SEVENTY = 70_000_000_000  # parameters; the round number of the course's tables
 
 
 def _size(nbytes: float) -> str:

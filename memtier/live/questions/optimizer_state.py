@@ -8,11 +8,11 @@ from functools import cache
 
 from memtier import checkpoints, layout, models, optimizer_state, recipes, tiers, units
 from memtier.inventory import Inventory
+from memtier.live.course import BILLION
 from memtier.live.question import Misconception, Question
 from memtier.units import format_bytes, format_count, format_rate, format_time
 
 RECIPE = "bf16-adam"
-BILLION = 10**9
 
 
 def _state(v, recipe=RECIPE) -> Inventory:
