@@ -20,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -380,7 +381,8 @@ def fsdp_step(world: int = 2, config=None, *, recipe: str = "bf16-adam", replica
               seed: int = 0, timeout: float = 300) -> tuple[Rank, ...]:
     """Train one step with FSDP2 in `world` real processes over gloo; what each rank then holds, in order of rank.
 
-    One fully_shard group for each decoder layer and one for the rest, resharded after each forward. Recipes:
+    torchrun's own launcher starts the processes. One fully_shard group for each decoder layer and one for the rest,
+    resharded after each forward. Recipes:
     "fp32-adam"; "fsdp2-adam" (fp32 shards, bf16 gathered); and those with bf16 weights and gradients, whose masters
     are fp32 DTensors. torch.optim.Adafactor and bitsandbytes refuse DTensors (torch 2.13.0), so those two update
     each rank's own rows; Adafactor's column statistics are then those of the rank's rows, another algorithm, and it
@@ -454,10 +456,15 @@ def _kill_group(process: subprocess.Popen) -> None:
     process.wait()
 
 
-def _rank(tell, rank: int, ranks: int, jobs: list[dict]) -> None:
-    """One rank's work for jobs of one world: tells what it holds after each, as a dict that JSON can carry."""
-    for job in jobs:
-        tell(**_to_json(_measure_rank(**job)))
+def _rank(jobs: list[dict]) -> list[dict]:
+    """One rank's work for jobs of one world: what it holds after each, as dicts that JSON can carry."""
+    torch.set_num_threads(1)
+    processes.use_loopback()
+    dist.init_process_group("gloo", timeout=timedelta(seconds=120))
+    try:
+        return [_to_json(_measure_rank(**job)) for job in jobs]
+    finally:
+        dist.destroy_process_group()
 
 
 def _measure_rank(world: int, config: dict, recipe: str, replicate: int, tokens: int, seed: int) -> Rank:
@@ -529,14 +536,15 @@ def _from_json(data: dict) -> Rank:
 
 
 def _launch(world: int, jobs: list[dict]) -> list[list[dict]]:
-    """Fork `world` processes from this one; each job's ranks."""
-    start = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
-    team = processes.Team(multiprocessing.get_context(start), world, _rank, jobs)
-    try:
-        team.wait()
-    finally:
-        team.kill()
-    return [list(ranks) for ranks in zip(*(team.told(rank) for rank in range(world)), strict=True)]
+    """Fork `world` ranks from this process with torchrun's own launcher, on a free port; each job's ranks."""
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    settings = LaunchConfig(
+        min_nodes=1, max_nodes=1, nproc_per_node=world, run_id=f"memtier-{os.getpid()}", max_restarts=0,
+        rdzv_backend="c10d", rdzv_endpoint="127.0.0.1:0", local_addr="127.0.0.1", monitor_interval=0.1,
+        start_method="fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn")
+    answers = elastic_launch(settings, _rank)(jobs)
+    return [list(ranks) for ranks in zip(*(answers[rank] for rank in sorted(answers)), strict=True)]
 
 
 def _import_for(jobs: list[dict]) -> None:
@@ -551,12 +559,9 @@ def _import_for(jobs: list[dict]) -> None:
 
 
 def _main(arguments: list[str]) -> None:
-    torch.set_num_threads(1)
     if "LOCAL_RANK" in os.environ:  # started by torchrun: this is one rank of one job
-        dist.init_process_group("gloo")
-        rank = _measure_rank(**_DEFAULT_JOB | {"world": int(os.environ["WORLD_SIZE"]), "config": SMALL})
-        print(f"{rank.held}\n", flush=True)
-        dist.destroy_process_group()
+        (rank,) = _rank([_DEFAULT_JOB | {"world": int(os.environ["WORLD_SIZE"]), "config": SMALL}])
+        print(f"{_from_json(rank).held}\n", flush=True)
         return
     asked, answered = map(Path, arguments)
     jobs = json.loads(asked.read_text(encoding="utf-8"))

@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 LAST_WORDS = 3000  # characters
-LOOPBACK = {"linux": "lo", "darwin": "lo0"}  # works where the host's own name does not resolve
+LOOPBACK = {"linux": "lo", "darwin": "lo0"}
 
 
 class Failed(RuntimeError):
@@ -47,11 +47,16 @@ def forking(*modules: str):
     return context
 
 
+def use_loopback() -> None:
+    """Let gloo talk inside this machine only: that works where the host's own name does not resolve."""
+    if sys.platform in LOOPBACK:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK[sys.platform])
+
+
 def join(rank: int, ranks: int, meeting: str | Path) -> None:
     """Become one of `ranks` processes of this machine. meeting: a file that does not exist yet, where they meet."""
     torch.set_num_threads(1)  # the ranks share a small machine's cores
-    if sys.platform in LOOPBACK:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK[sys.platform])
+    use_loopback()
     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks,
                             timeout=timedelta(minutes=5))
 

@@ -25,6 +25,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 import fsspec
@@ -446,12 +447,19 @@ def train(pipeline: Pipeline, model: torch.nn.Module, *, steps: int, pace: float
 
 @dataclass(frozen=True)
 class Waited:
-    """A run at one prefetch depth. share: of the time that it should wait; predicted, measured: seconds a shard."""
+    """A run at one prefetch depth: what the formula makes of its own step time, and what was seen.
+
+    step: seconds of computing on a shard, as measured. share: of the time that it then should wait; predicted: seconds
+    a shard should then take. measured: seconds a shard took. waited: seconds that the loop stood still for one, the
+    middle one of all, so that a machine that stops for a moment does not count.
+    """
 
     depth: int
+    step: float
     share: float
     predicted: float
     measured: float
+    waited: float
 
 
 def waits(depths: Sequence[int] = (0, 1, 2, 4), *, latency: float = 0.12, transfer: float = 0.04, pace: float = 0.012,
@@ -459,7 +467,8 @@ def waits(depths: Sequence[int] = (0, 1, 2, 4), *, latency: float = 0.12, transf
     """Train at several prefetch depths from a slow store, and hold the time of a shard against stall_fraction.
 
     A shard takes latency + transfer seconds to come, and is four steps of `pace` seconds. The time of a step is the one
-    that the loop measured, since a busy machine adds to it. The first shards are not counted: they are the start.
+    that the loop measured, since a busy machine adds to it; both the share and the time of a shard follow from that
+    one. The first shards are not counted: they are the start.
     """
     url, found = "memory://waits", []
     dataset = write(url, shards=shards, samples=16, sequence=32, vocabulary=500)
@@ -469,9 +478,9 @@ def waits(depths: Sequence[int] = (0, 1, 2, 4), *, latency: float = 0.12, transf
         run, first = train(pipeline, learner(500), steps=4 * (shards - 1), pace=pace), max(2, depth)
         counted = shards - 1 - first
         step, load = sum(run.computed[4 * first:]) / counted, latency + transfer
-        predicted = step / (1 - training_data.stall_fraction(step, load, depth=depth))
-        share = training_data.stall_fraction(4 * pace, load, depth=depth)
-        found.append(Waited(depth, share, predicted, run.seconds(4 * first) / counted))
+        share = training_data.stall_fraction(step, load, depth=depth)
+        stood = median(sum(run.waited[at:at + 4]) for at in range(4 * first, 4 * (shards - 1), 4))
+        found.append(Waited(depth, step, share, step / (1 - share), run.seconds(4 * first) / counted, stood))
     return found
 
 
