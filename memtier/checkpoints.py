@@ -168,9 +168,9 @@ class Span(NamedTuple):
 class Drain:
     """What happened while versions went down the tiers.
 
-    saves: when each version was frozen. stalls: seconds the job waited, by version. written: stage name → Spans, in
-    order, those that begin within the duration. waiting: stage name → versions due there and not begun at the end.
-    skipped: stage name → versions passed over for a newer one.
+    saves: when each version was frozen. stalls: seconds the job waited, by version; the last one may reach past the
+    end. written: stage name → Spans, in order, those that begin within the duration. waiting: stage name → versions due
+    there and not begun at the end. skipped: stage name → versions passed over for a newer one.
     """
 
     duration: float
@@ -182,8 +182,8 @@ class Drain:
 
     @property
     def stalled(self) -> float:
-        """Seconds the job waited in all."""
-        return sum(self.stalls)
+        """Seconds the job waited in all, within the duration."""
+        return sum(min(stall, self.duration - asked) for asked, stall in zip(self.saves, self.stalls, strict=True))
 
     def newest(self, name: str, at: float) -> int | None:
         """The newest version that counts in stage `name` at time `at`; None where there is none yet."""
@@ -195,6 +195,17 @@ class Drain:
         """Seconds of the run that are lost when, at time `at`, only stage `name` is left."""
         version = self.newest(name, at)
         return at if version is None else at - self.saves[version]
+
+    def most_at_risk(self, name: str) -> float:
+        """The most seconds of the run that were ever lost if only stage `name` was left.
+
+        What would be lost grows with the clock, and falls when a version is complete: it is most just before, or at
+        the end.
+        """
+        spans = self.written[checks.one_of("name", name, self.written)]
+        before = [0.0, *(self.saves[span.version] for span in spans)]
+        risks = [span.end - saved for span, saved in zip(spans, before, strict=False) if span.end <= self.duration]
+        return max([*risks, self.at_risk(name, self.duration)])
 
 
 def drain(*, interval: float, stages: Sequence[Stage], duration: float, snapshot: float = 0.0, buffers: int = 1,

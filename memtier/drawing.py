@@ -363,11 +363,12 @@ def dots(rows: Sequence[tuple[str, Mapping[str, float | None]]], axis: Axis, tit
     names = list(dict.fromkeys(name for _, series in rows for name in series))
     marks = _marks(limit, guess)
     y = top = 19 * len(marks) + 4
-    out = leads = ""
+    out, leads, taken = "", "", []
     for label, series in rows:
         known = {name: value for name, value in series.items() if value is not None}
         written = " · ".join(axis.say(value) for value in known.values()) or "not known"
         lead, more = _lead(label, written, y + 14)
+        taken += [(0.0, _LETTER * len(label), y), (1 - _LETTER * len(written), 1.0, y + more)]
         leads, y = leads + lead, y + more
         out += _line(0, y + 27, 1, y + 27, _GRID)
         for order, name in enumerate(names):
@@ -378,7 +379,7 @@ def dots(rows: Sequence[tuple[str, Mapping[str, float | None]]], axis: Axis, tit
                             'stroke-width="4" stroke-opacity=".35"/>')
                 out += _dot(place, y + 27, shade, order)
         y += 42
-    out = _ticks_across(axis, top, y) + _mark_lines(marks, axis, top, y) + out + _over(leads)
+    out = _ticks_across(axis, top, y) + _mark_lines(marks, axis, top, y, taken) + out + _over(leads)
     table = tuple((label, *("not known" if series.get(name) is None else axis.say(series[name]) for name in names),
                    *(axis.say(mark[0]) for mark in marks)) for label, series in rows)
     legend = tuple((name, f"background:{colour(name, order)};border-radius:50%" if order == 0
@@ -445,6 +446,10 @@ def lines(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], x: Axis, 
                 f'preserveAspectRatio="none"><polyline points="{path}" fill="none" {look} '
                 'vector-effect="non-scaling-stroke"/></svg>')
     out += _over(scale)
+    if guess is not None:  # below the dots, so that one near the truth does not hide it
+        place, level = spots[-1]
+        named += (f'<svg aria-hidden="true" x="{_percent(place)}" y="{level:g}" overflow="visible">'
+                  f'<path d="M0-8 8 0 0 8-8 0Z" fill="{_GAP}" stroke="currentColor" stroke-width="2"/></svg>')
     for order, ((name, _, b), (place, level)) in enumerate(zip(points, spots, strict=False)):
         words = f"{name}: {y.say(b)}"
         named += _dot(place, level, colour(name, order + len(series)), order)
@@ -452,8 +457,6 @@ def lines(series: Sequence[tuple[str, Sequence[tuple[float, float]]]], x: Axis, 
                                  ' font-weight="600"'))
     if guess is not None:
         place, level = spots[-1]
-        named += (f'<svg aria-hidden="true" x="{_percent(place)}" y="{level:g}" overflow="visible">'
-                  f'<path d="M0-8 8 0 0 8-8 0Z" fill="{_GAP}" stroke="currentColor" stroke-width="2"/></svg>')
         named += _over(room.text(guess[2], _SMALL, _beside(place, level, guess[2], _SMALL, False), ' font-size="13"'))
     out += named
     rows = [(name, x.say(a), y.say(b)) for name, curve in series for a, b in _sample(curve)]
@@ -515,7 +518,8 @@ def _beside(place: float, level: float, words: str, letter: float, above: bool) 
     held = _held(place, words, letter)
     near = [(*held, -12), (*held, 22)]
     near = (near if above else near[::-1]) + [("start", 11, 5), ("end", -11, 5), ("start", 7, -9), ("end", -7, -9),
-                                              ("start", 7, 19), ("end", -7, 19), (*held, -28), (*held, 38)]
+                                              ("start", 7, 19), ("end", -7, 19), (*held, -28), (*held, 38),
+                                              ("end", 3, -11), ("start", -3, 21)]
     return [(place, anchor, by, level + under) for anchor, by, under in near]
 
 

@@ -194,6 +194,45 @@ def test_a_schedule_of_its_own_for_each_tier():
     assert not any(run.waiting.values())
 
 
+def test_the_most_at_risk_is_just_before_a_version_counts():
+    """By hand: saves at 10, 20, 30 and 40 s, 4 s each: at 14 s the first one counts, and the run has 14 s to lose;
+    at 24 s the second, and what was saved at 10 s is 14 s old. At the end, 45 s, the copy of 40 s is complete."""
+    run = checkpoints.drain(interval=10, stages=[Stage("a", 4)], duration=45)
+    assert run.most_at_risk("a") == pytest.approx(14)
+    assert run.at_risk("a", 45) == pytest.approx(5)
+    assert checkpoints.drain(interval=10, stages=[Stage("a", 4)], duration=12).most_at_risk("a") == 12
+    with pytest.raises(ValueError, match="name is 'b'; it must be one of a"):
+        run.most_at_risk("b")
+
+
+def test_the_schedule_of_the_exercise_in_its_worst_moments():
+    """A save comes every 120 + 1 s, and the drives have it 1 + 3 s later. The file system takes every eighth, 900 s or
+    more apart, and has it 100 s after the drives; the object store's figure is from the run itself."""
+    run = checkpoints.drain(interval=120, duration=12 * 3600, snapshot=1, stages=[
+        Stage("drives", 3), Stage("file system", 100, every=900), Stage("object store", 1200, every=7200)])
+    worst = [run.most_at_risk(name) for name in run.written]
+    assert worst == pytest.approx([121 + 4, 8 * 121 + 4 + 100, 9048], abs=0.5)
+
+
+def test_a_wait_counts_no_longer_than_the_run():
+    """One node of 1 GB/s, 980 s a version, saved every 10 s: the job stands nearly always, but not for longer than
+    there is. Its last wait reached past the end and was counted in full: 1.08 of the hour."""
+    run = checkpoints.drain(interval=10, stages=[Stage("NVMe", 980)], duration=3600, asynchronous=False)
+    assert run.saves == (10, 1000, 1990, 2980)
+    assert run.stalled == pytest.approx(3600 - 4 * 10)
+    assert sum(run.stalls) == pytest.approx(4 * 980)
+
+
+@given(st.floats(1, 60), st.floats(0.1, 90), st.floats(0.1, 90), st.sampled_from(["all", "newest"]), st.booleans())
+def test_what_is_at_risk_never_exceeds_the_most(interval, first, second, keep, asynchronous):
+    run = checkpoints.drain(interval=interval, stages=[Stage("a", first), Stage("b", second)], duration=500, keep=keep,
+                            asynchronous=asynchronous)
+    assert run.stalled <= 500
+    for name in ("a", "b"):
+        most = run.most_at_risk(name)
+        assert all(run.at_risk(name, at) <= most + 1e-9 for at in range(0, 501, 7))
+
+
 plans = st.builds(dict, interval=st.floats(1, 500), duration=st.floats(1, 5000), snapshot=st.floats(0, 20),
                   buffers=st.integers(1, 3), asynchronous=st.booleans(), keep=st.sampled_from(["all", "newest"]),
                   stages=st.lists(st.tuples(st.floats(0.1, 300), st.sampled_from([0, 100, 1000])), min_size=1,

@@ -384,3 +384,27 @@ def test_a_label_and_its_value_share_a_line_only_where_a_phone_has_room(letters,
     label, value = (next(each for each in boxes(figure) if each[0] == words) for words in ("l" * letters, "26.3 GB"))
     assert value[4] - label[4] == apart
     assert apart or label[2] < value[1]
+
+
+def test_a_line_across_dots_is_broken_where_words_of_a_row_stand():
+    """On a phone: the label reaches past the limit, so the line stops above it and goes on below it."""
+    figure = drawing.dots([("CPU memory of a Grace, over C2C", {"fetched": 3e-3}), ("short", {"fetched": 1})],
+                          Axis("time", 1e-6, 1e5, units.format_time), "t", "d", limit=(0.1, "limit"))
+    strong = [[float(line.attrib[end].rstrip("%")) for end in ("x1", "y1", "y2")]
+              for line in tree(figure).iter("line") if line.attrib.get("stroke-width") == "2"]
+    assert len(strong) == 2
+    for place, top, bottom in strong:
+        assert not [words for words, start, end, upper, lower in boxes(figure)
+                    if start < place / 100 < end and upper < bottom and top < lower]
+
+
+def test_a_guess_on_a_straight_curve_with_lines_around_it_has_words_no_curve_strikes():
+    """The curve rises under 45 degrees past a dot, two levels and a tick; the words end above the diamond."""
+    levels = {"weights": 1.4e11, "HBM left for it": 3e11}
+    figure = drawing.lines(
+        [("KV cache", [(10**n, 2.7e9 * 10**n) for n in range(5)]),
+         *((name, [(1, nbytes), (1e4, nbytes)]) for name, nbytes in levels.items())],
+        Axis("users", 1, 1e4, "{:,.0f}".format), Axis("bytes", 1.3e9, 5.4e13, units.format_bytes, drawing.BYTE_TICKS),
+        "t", "d", points=[("here", 53, 1.42e11)], guess=(160, 4.3e11, "your guess: user 160"), strong="KV cache",
+        height=220)
+    assert "your guess: user 160" not in struck(figure)

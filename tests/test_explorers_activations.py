@@ -108,3 +108,29 @@ def test_a_readers_own_model_is_counted():
     values["model"] = {"choice": "own", "config": json.dumps(own)}
     say = json.loads(live.answer(json.dumps({"name": SAVED.name, "values": values})))["say"]
     assert size(activations.saved(models.from_config(own), sequence=8192).total) in say
+
+
+def test_a_loss_in_pieces_repeats_the_heads_product_and_its_baseline_is_named():
+    """2nVh = 2 · 8,192 · 128,256 · 4,096 = 8.6 TFLOP beside the layers' 118.7; 52.92 GB without all logits at once."""
+    head = 2 * 8192 * 128_256 * 4096
+    layers = activations.flops_recomputed("llama-3.1-8b", sequence=8192)
+    assert (round(head / 1e12, 1), round(layers / 1e12, 1)) == (8.6, 118.7)
+    say = view(SAVED, recompute="full", loss="chunked").say
+    assert "computes 127 TFLOP a second time" in say  # 118.7 + 8.6
+    assert "of 52.92 GB with the loss in pieces and nothing recomputed" in say
+    assert size(activations.saved("llama-3.1-8b", sequence=8192, loss="chunked").total) == "52.92 GB"
+    assert "computes 8.61 TFLOP a second time" in view(SAVED, loss="chunked").say
+    fused = view(SAVED, recompute="full", loss="fused").say
+    assert "with a fused loss and nothing recomputed" in fused
+    assert "119 TFLOP" in fused
+
+
+def test_the_growth_is_said_in_three_digits():
+    values = SEQUENCE.defaults | SEQUENCE.predict.values
+    assert "It is **3.55**" in SEQUENCE.predict.reveal(5, values)
+
+
+def test_a_guess_near_the_truth_does_not_hide_its_dot():
+    """The diamond of 5 times lies over the dot of 3.55 times: the dot is drawn after it."""
+    figure = view(SEQUENCE, **SEQUENCE.predict.values, guess=5).figures.html
+    assert figure.index('d="M0-8 8 0') < figure.index("<circle")

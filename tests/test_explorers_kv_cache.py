@@ -2,7 +2,7 @@
 
 import pytest
 
-from memtier import kv_cache, live, units, weights
+from memtier import drawing, kv_cache, live, units, weights
 from memtier.live.explorers import kv_cache as declared
 
 USERS, FETCH = live.get("kv_cache.users"), live.get("kv_cache.fetch")
@@ -92,3 +92,16 @@ def test_a_guess_is_drawn_where_it_would_fetch():
     assert "your guess: 1 GB/s" in guessed.figures[0].html
     assert weights.inventory("llama-3.1-70b").total == 141_107_412_992
     assert "your guess: user 100" in view(USERS, guess=100).figures[0].html
+
+
+def test_the_reveal_names_both_things_that_bring_the_length_back():
+    """As the chapter has it: a latency, and attention's own FLOPs."""
+    lesson = FETCH.predict.reveal(1e9, FETCH.defaults | FETCH.predict.values)
+    assert "Only a latency, and attention's own FLOPs, left out here, make the length matter." in lesson
+
+
+def test_the_row_chosen_at_first_has_room_for_its_time_beside_it():
+    """On a phone's 330 px a label and its value share a line of some 38 letters, the arrow among them."""
+    name, value = next(row for row in view(FETCH).figures[0].rows if row[0].startswith("→"))[:2]
+    assert (name, value) == ("→ PCIe 5, measured", "26.3 ms")
+    assert len(name + value) * drawing._LETTER < 0.96

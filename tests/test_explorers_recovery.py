@@ -32,7 +32,7 @@ def test_the_guess_is_held_against_youngs_rule():
     ("one node for a month", "every 264 days, on average 0.114 times in 30 days"),
     ("512 GPUs for a month", "every 4.12 days, on average 7.27 times in 30 days"),
     ("Llama 3's 54 days", "on average 419 times in 54 days. With a save every 30 min that costs 105 h of 1,296 h"),
-    ("a hundred thousand", "on average 1,862 times in 30 days"),
+    ("131,072 GPUs for a month", "on average 1,862 times in 30 days"),
 ])
 def test_rare_times_many(preset, words):
     said = view(FAILURES, preset).say
@@ -43,7 +43,17 @@ def test_rare_times_many(preset, words):
 def test_512_gpus_for_a_month_meet_7_3_failures():
     truth = FAILURES.predict.truth(FAILURES.defaults | dict(FAILURES.predict.values))
     assert truth == pytest.approx(7.3, abs=0.05)
-    assert truth == pytest.approx(512 * 30 * DAY / ONE_GPU)
+    assert truth == float(f"{512 * 30 * DAY / ONE_GPU:.3g}") == 7.27
+    assert "It is **7.27**" in FAILURES.predict.reveal(1, FAILURES.defaults | dict(FAILURES.predict.values))
+
+
+def test_no_tick_stands_under_the_words_of_the_opening_view():
+    """264 days for eight GPUs: its words stood on those of the tick of 100 days."""
+    drawn = view(FAILURES).html.split("<table")[0]
+    assert "here: 264 days" in drawn
+    assert ">100 days<" not in drawn
+    assert ">10 days<" in drawn
+    assert ">100 days<" in view(FAILURES, gpus=4096).html
 
 
 @pytest.mark.parametrize("guess", [0.01, 1, 1000])

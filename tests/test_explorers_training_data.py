@@ -20,6 +20,13 @@ def test_llama_3_405b_reads_10_8_mb_a_second():
     assert "are 30 TB" in view(DEMAND, "GPT-2's vocabulary").say
 
 
+def test_the_corpus_is_drawn_as_it_lies_on_disk():
+    """Batches of int64 never exist all at once: a bar of 120 TB of them against a node's NVMe compared nothing."""
+    _, disk = view(DEMAND, "Llama 3 405B").figures
+    assert [row[0] for row in disk.rows] == ["as ids of 4 bytes"]
+    assert "int64" not in disk.html
+
+
 def test_a_bare_count_has_no_vocabulary_and_is_told_so():
     assert "has no vocabulary: 4 bytes a token are taken" in view(DEMAND, model=70_000_000_000).note
     assert "vocabulary" not in view(DEMAND).note

@@ -306,8 +306,23 @@ def test_a_real_cache_hits_as_often_as_the_formula_says(tmp_path, policy):
 def test_the_waiting_is_compared_with_the_formula():
     (waited,) = lab.waits((2,), latency=0.002, transfer=0.002, pace=0.0001, shards=5)
     assert waited.depth == 2
-    assert waited.share == pytest.approx(1 - 2 * 4 * 0.0001 / 0.004)
+    assert waited.share == training_data.stall_fraction(waited.step, 0.004, depth=2)
+    assert waited.step >= 4 * 0.0001
     assert min(waited.predicted, waited.measured) > 0
+
+
+@pytest.mark.parametrize(("depth", "share", "a_shard"), [(0, 0.5, 0.32), (1, 0, 0.16), (2, 0, 0.16)])
+def test_a_busy_machine_changes_the_share_and_the_time_together(monkeypatch, depth, share, a_shard):
+    """Steps of 40 ms where 12 were asked for: by hand, 160 ms of computing beside 160 ms of loading. Once the share
+    came from the 12 ms, the time of a shard from the 40, and the table contradicted itself."""
+    steps = 4 * 11
+    waits = [0.16 * (n % 4 == 0) for n in range(steps)]
+    waits[40] = 9  # once the machine stopped
+    monkeypatch.setattr(lab, "train", lambda *_, **__: lab.Run(waited=waits, computed=[0.04] * steps))
+    (found,) = lab.waits((depth,))
+    assert (found.step, found.share, found.predicted) == pytest.approx((0.16, share, a_shard))
+    assert found.waited == pytest.approx(0.16)
+    assert found.measured > 1
 
 
 def test_torchs_loader_repeats_what_is_not_split():

@@ -2,13 +2,12 @@
 
 import pytest
 from conftest import ROOT
-from pages import DESK, HOME, LIVE, PHONE, built_pages
+from pages import DESK, HOME, PHONE, built_pages
 
 AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
 PRINTED = "book/04-optimizer-state.html"  # code, formulas, tables, boxes, figures, explorers
 
 every_page = pytest.mark.parametrize("name", built_pages())
-every_live_page = pytest.mark.parametrize("name", built_pages(LIVE))
 
 
 def faults(page) -> list[str]:
@@ -68,13 +67,21 @@ def test_page_on_a_desk_in_light(open_page, address, name):
     assert faults(visit.page) == []
 
 
+# What a finger touches is large enough for it, and its letters for a phone not to zoom in.
+TOO_SMALL = """() => [...document.querySelectorAll("[data-live] :is(select, .mt-box, .mt-option, .mt-tick)")].filter(
+    (each) => each.getClientRects().length && (each.getBoundingClientRect().height < 24
+        || (each.matches("select, .mt-box") && parseFloat(getComputedStyle(each).fontSize) < 16))
+).map((each) => each.outerHTML.slice(0, 200))"""
+
+
 @every_page
 def test_page_on_a_phone_in_the_dark(open_page, address, name):
-    page = open_page(f"{address}/{name}", viewport=PHONE, color_scheme="dark").page
+    page = open_page(f"{address}/{name}", viewport=PHONE, color_scheme="dark", has_touch=True).page
     assert page.locator("html[data-theme=dark] h1:visible").count() == 1
     assert width_needed(page) <= PHONE["width"]
     page.evaluate("document.querySelectorAll('article details').forEach((each) => { each.open = true; })")
     assert width_needed(page) <= PHONE["width"]
+    assert page.evaluate(TOO_SMALL) == []
     assert faults(page) == []
 
 
@@ -122,16 +129,3 @@ def test_without_javascript_the_page_reads_and_shows_its_frames(open_page, addre
     for number in range(frames.count()):
         frames.nth(number).locator("summary").first.click()
         assert frames.nth(number).locator("[data-fill]").first.is_visible()
-
-
-TOO_SMALL = """() => [...document.querySelectorAll("[data-live] :is(select, .mt-box, .mt-option, .mt-tick)")].filter(
-    (each) => each.getClientRects().length && (each.getBoundingClientRect().height < 24
-        || (each.matches("select, .mt-box") && parseFloat(getComputedStyle(each).fontSize) < 16))
-).map((each) => each.outerHTML.slice(0, 200))"""
-
-
-@every_live_page
-def test_what_a_finger_touches_is_large_enough_and_does_not_make_a_phone_zoom(open_page, address, name):
-    page = open_page(f"{address}/{name}", viewport=PHONE, has_touch=True).page
-    page.evaluate("document.querySelectorAll('[data-live] details').forEach((each) => { each.open = true; })")
-    assert page.evaluate(TOO_SMALL) == []

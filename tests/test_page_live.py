@@ -77,13 +77,26 @@ def drag(page, slider, start=0.3, end=0.7) -> None:
     page.mouse.up()
 
 
+def press_presets(page, root) -> None:
+    """Press each preset at once, the first while Python still starts: its frame was drawn when the book was built."""
+    buttons = root.locator("[data-shows]")
+    for button in (buttons.nth(n) for n in range(buttons.count())):
+        button.click()
+        what = button.get_attribute("data-do")
+        ask = {"name": root.get_attribute("data-live"), "do": what, "values": {}, "state": {}}
+        reply = json.loads(live.answer(json.dumps(ask)))
+        shown, expected = root.evaluate(TEXTS, {"say": reply["slots"]["say"]})["say"]
+        assert shown == expected, what
+
+
 @every_live_page
-def test_explorers_answer_a_drag_and_a_key_and_questions_a_try(open_page, address, name):
+def test_explorers_answer_presets_a_drag_and_a_key_and_questions_a_try(open_page, address, name):
     visit = open_live(open_page, f"{address}/{name}", viewport=DESK)
     page = visit.page
     roots = page.locator("[data-live]")
     for number in range(roots.count()):
         root = roots.nth(number)
+        press_presets(page, root)
         slider = first_visible(root, ".mt-fields:not([data-group] *) input[type=range]")
         if slider:
             drag(page, slider)
@@ -99,25 +112,6 @@ def test_explorers_answer_a_drag_and_a_key_and_questions_a_try(open_page, addres
         assert pressed["name"] == root.get_attribute("data-live")
     assert visit.complaints == []
     assert visit.hosts == {"127.0.0.1"}
-
-
-@every_live_page
-def test_every_preset_shows_memtiers_answer(open_page, address, name):
-    """Also before Python runs: a preset's frame was drawn when the book was built."""
-    visit = open_live(open_page, f"{address}/{name}", viewport=DESK)
-    page = visit.page
-    roots = page.locator("[data-live]:has([data-shows])")
-    for number in range(roots.count()):
-        root = roots.nth(number)
-        buttons = root.locator("[data-shows]")
-        for button in (buttons.nth(n) for n in range(buttons.count())):
-            button.click()
-            what = button.get_attribute("data-do")
-            ask = {"name": root.get_attribute("data-live"), "do": what, "values": {}, "state": {}}
-            reply = json.loads(live.answer(json.dumps(ask)))
-            shown, expected = root.evaluate(TEXTS, {"say": reply["slots"]["say"]})["say"]
-            assert shown == expected, what
-    assert visit.complaints == []
 
 
 def test_in_a_classroom_over_plain_http_explorers_answer(open_page, port):

@@ -51,3 +51,26 @@ def test_from_some_place_fetching_pays_and_from_another_it_does_not():
     found = {places for _, places in rounds(declared.worth_fetching)}
     assert len(found) >= 3
     assert all("memory" in places and "connection" not in places for places in found)
+
+
+def test_two_nodes_hold_one_copy_of_the_weights_in_the_plan_and_say_so():
+    """One copy over 16 GPUs leaves room for 188 users of 70B; a copy on each node, as in the chapter, for 2 · 81."""
+    asked = {"model": "llama-3.1-70b", "tokens": 16_384, "headroom": 0.1, "gpus": 8, "users": 175}
+    assert declared._holds(asked, "more") == 188
+    assert 2 * declared._holds(asked, "plain") == 162
+    assert "all sixteen GPUs share one copy of the weights" in declared.PLANS["more"]
+
+
+def test_a_prefix_of_405b_is_computed_without_attentions_own_flops_and_the_question_says_so():
+    """8.4 s for 65,536 tokens on sixteen GPUs at 40 %; with attention it would be 11.2 s."""
+    asked = {"model": "llama-3.1-405b", "tokens": 65_536, "gpus": 16}
+    assert round(declared._again(asked), 1) == 8.4
+    assert round(declared._again(asked, attention=True), 1) == 11.2
+    assert "attention's own FLOPs left out" in declared.worth_fetching.prompt
+
+
+def test_in_every_round_most_of_the_mean_wait_is_the_misses_but_not_always_nearly_all():
+    shares = {(1 - v["hbm"] - v["memory"]) * declared._again(v) / declared._mean(v)
+              for v, _ in rounds(declared.mean_time)}
+    assert 0.7 < min(shares) < 0.85
+    assert "Most of it is the misses" in declared.mean_time.solution

@@ -1,5 +1,7 @@
 """Numbers quoted in book/02-weights.ipynb."""
 
+import math
+
 from prose.common import EIGHT, SEVENTY, card, fact, size
 
 from memtier import kv_cache, models, tiers, units, weights
@@ -46,6 +48,14 @@ def layer(dtype):
     """Bytes of one layer of the small model that the chapter stores."""
     tensors = [each for each in models.get("gemma-3-1b").tensors() if each.unit == 0]
     return sum(weights.get(dtype if len(each.shape) > 1 else "bf16").nbytes(each.shape) for each in tensors)
+
+
+def _second_scales():
+    """The layer's bytes at 0.5625 a number of its matrices, the bytes that are missing, and how many matrices."""
+    shapes = [each.shape for each in models.get("gemma-3-1b").tensors() if each.unit == 0]
+    matrices = [shape for shape in shapes if len(shape) > 1]
+    plain = sum(math.prod(shape) * (weights.get("nvfp4").bytes_each if shape in matrices else 2) for shape in shapes)
+    return int(plain), layer("nvfp4") - int(plain), {7: "seven"}[len(matrices)]
 
 
 def loaded(source):
@@ -103,10 +113,8 @@ QUOTED = {
         tiers.ridge_point(tiers.accelerator("h100-sxm").flops, tiers.get("h100-hbm").read)),
     "NVFP4 is 2.66 times faster": lambda: "NVFP4 is {:.2f} times faster".format(
         decode(dtype="nvfp4").tokens_per_second / decode().tokens_per_second),
-    "takes over at 111 and not at 83": lambda: "takes over at {} and not at {:.0f}".format(
-        weights.memory_bound_until(EIGHT, dtype="nvfp4"),
-        tiers.ridge_point(tiers.accelerator("h100-sxm").flops, tiers.get("h100-hbm").read)
-        * weights.get("nvfp4").bytes_each / 2),
+    "takes over at 111 and not at 84": lambda: "takes over at {} and not at {}".format(
+        *(weights.memory_bound_until(model, dtype="nvfp4") for model in (EIGHT, models.get(EIGHT).parameters))),
     "mean b_w to 0.75": lambda: f"mean b_w to {held(EIGHT, dtype='nvfp4') / models.get(EIGHT).parameters:.2f}",
     "reading takes 15.1 ms": lambda: f"reading takes {units.format_time(decode(32, kv=cached()).memory_seconds)}",
     "6,675 tokens a second become 2,126": lambda:
@@ -133,6 +141,8 @@ QUOTED = {
     "starts after 2.58 h": lambda: f"starts after {loaded('s3-connection')}",
     "it takes 58 s": lambda: f"it takes {loaded('micron-9550')}",
     "The layer shrinks 3.55 times": lambda: f"The layer shrinks {layer('bf16') / layer('nvfp4'):.2f} times",
+    "it would be 15,106,048 bytes. The other 28 are the second scale: 4 bytes for each of seven": lambda:
+        "it would be {:,} bytes. The other {} are the second scale: 4 bytes for each of {}".format(*_second_scales()),
     # beliefs
     "that gives 203 GB": lambda: f"that gives {size(held() / 4)}",
     "three GPUs are ordered": lambda: {3: "three GPUs are ordered"}[-(-held() // 4 // int(0.9 * card()))],
@@ -186,6 +196,7 @@ GIVEN = (
     # what the examples and questions start from, a guess, a name, and how long the chapter takes
     "104 billion parameters in FP8", "20 billion parameters in FP8", "of 30 billion parameters", "computes 400 TFLOP/s",
     "Now 32 users share", "For 50 users", "For 512 users", "become: 4 times, less", "says 56 billion",
+    "one more scale, 4 bytes in fp32", "At 0.5625 bytes for each",  # 32 bits; 4.5 bits
     "itself says 3.5 times",  # the announcement's own words
     "Read: 30 minutes. Do: 40 minutes", "with torch: 2 minutes",
 )

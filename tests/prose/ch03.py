@@ -68,13 +68,18 @@ def both(sequence=1000):
     return fused(sequence) + matrices(sequence)
 
 
+@cache
+def four_layers():
+    return models.from_config(models.get(EIGHT).config | {"num_hidden_layers": 4})
+
+
 def five_term(sequence):
     return activations.five_term(EIGHT, sequence=sequence).total
 
 
 def longest():
-    """Tokens whose activations fit a GPU, in thousands."""
-    return int(8192 * card() / saved().total) // 1000 * 1000
+    """Tokens whose activations fit a GPU, to a hundred."""
+    return round(8192 * card() / saved().total, -2)
 
 
 @cache
@@ -154,6 +159,9 @@ QUOTED = {
     "doubles to 112 MB and the matrices grow to 240 MB: 352 MB a layer, 7.04 GB in all, 3.03 times": lambda:
         f"doubles to {size(fused(2000))} and the matrices grow to {size(matrices(2000))}: {size(both(2000))} a layer, "
         f"{size(20 * both(2000))} in all, {both(2000) / both():.2f} times",
+    "it is 3.38 times here, less than 3.55": lambda: "it is {:.2f} times here, less than {:.2f}".format(
+        *(saved(model, stack="hf-eager").total / saved(model, sequence=4096, stack="hf-eager").total
+          for model in (four_layers(), EIGHT))),
     # estimates
     "At 512 tokens it is 2.7 times too low": lambda:
         f"At 512 tokens it is {saved(sequence=512).total / five_term(512):.1f} times too low",
@@ -210,8 +218,8 @@ QUOTED = {
     "it is 23.89 GB, beside 23.55 GB of state: 47.44 GB. That leaves 32.56 GB": lambda:
         "it is {}, beside {} of state: {}. That leaves {}".format(*(size(each, 4) for each in _cluster())),
     "take 8.54 GB of it": lambda: f"take {size(_margins())} of it",
-    "each token takes 6.97 MB, so some 11,000": lambda:
-        f"each token takes {size(saved().total / 8192)}, so some {longest():,}",
+    "each token takes 6.97 MB, so some 11,500": lambda:
+        f"each token takes {size(saved().total / 8192)}, so some {longest():,.0f}",
     # counts and other units
     "some 205,000 tokens": lambda: f"some {round(message().tried / (4 * 76_032), -3):,.0f} tokens",
     "Near 2,600 tokens": lambda: f"Near {right():,} tokens",

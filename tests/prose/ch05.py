@@ -113,8 +113,8 @@ QUOTED = {
         100 * kv_cache.paged(EIGHT, lengths=LENGTHS).share("rest of blocks")),
     "13.4 TB. Neither": lambda: f"{size(kv_cache.prefixes(SEVENTY, **DAY).total)}. Neither",
     # fetch or recompute
-    "over PCIe 5 it takes 0.03 s, computing takes some 0.2 s, and one connection to S3 some 15 s": lambda:
-        "over PCIe 5 it takes {:.2f} s, computing takes some {:.1f} s, and one connection to S3 some {:.0f} s".format(
+    "over PCIe 5 it takes 0.026 s, computing takes 0.183 s, and one connection to S3 15.5 s": lambda:
+        "over PCIe 5 it takes {:.3f} s, computing takes {:.3f} s, and one connection to S3 {:.1f} s".format(
             fetched(fact("link.pcie5-x16.host-to-device")), again(), fetched("s3-connection")),
     "85 times as long as computing": lambda: f"{fetched('s3-connection') / again():.0f} times as long as computing",
     "eight GPUs it is 7.35 GB/s": lambda: f"eight GPUs it is {even()}",
@@ -163,7 +163,9 @@ QUOTED = {
     "it is 4.5 GB in int4 and 4.83 GB in NVFP4: 12 fit, or 11": lambda:
         "it is {} in int4 and {} in NVFP4: {} fit, or {}".format(
             *(each(user(EIGHT, 131072, dtype=dtype)) for each in (size, promised) for dtype in ("int4", "nvfp4"))),
-    "a bandwidth, 7.35 GB/s": lambda: f"a bandwidth, {even()}",
+    "at a million tokens it lowers break-even from 7.35 GB/s to 714 MB/s. One connection has 87.5 MB/s": lambda:
+        "at a million tokens it lowers break-even from {} to {}. One connection has {}".format(
+            even(), even(tokens=10**6, attention=True), rate(tiers.get("s3-connection").read)),
     "so one user is let in where eight would fit": lambda: "so one user is let in where {} would fit".format(
         {8: "eight"}[user("mistral-7b", 32768, windows=False) // user("mistral-7b", 32768)]),
     "It takes 4.09 min; eight GPUs compute them in 4.7 s": lambda:
@@ -184,6 +186,12 @@ QUOTED = {
         f"the {fitting()} users to {fitting(16384)}. Twice the weights, {size(2 * held())}, leaves room for "
         f"{(free() - held()) // user():.0f}",
     "Only 37.6 billion": lambda: f"Only {units.format_count(weights.active('deepseek-v3'))}",
+    "the wait of 150 ms remains": lambda: f"the wait of {time(tiers.get('s3').latency)} remains",
+    "it takes 8,283 tokens to make up for it, where 70B needs 8,165": lambda:
+        "it takes {:,} tokens to make up for it, where 70B needs {:,}".format(*(
+            kv_cache.break_even_length(model, source="s3", gpus=8, efficiency=0.4)
+            for model in ("deepseek-v3", SEVENTY))),
+    "twelve waits of 20 ms alone are 240 ms": lambda: f"twelve waits of 20 ms alone are {time(12 * 0.02)}",
     "breaks even at 2.96 GB/s, where 70B needs 7.35 GB/s": lambda:
         f"breaks even at {even('deepseek-v3')}, where 70B needs {even()}",
     # counts, rates in bits and other units
@@ -205,6 +213,7 @@ GIVEN = (
     # what the examples and questions start from, a belief, and how long the chapter takes
     "A model of 1 billion parameters", "a window of 1,000 tokens", "of 10 billion parameters",
     "with 10,000 tokens", "At 100,000 tokens", "a block of 16 tokens", "weights: 2 bytes", "192 of 200 tokens",
+    "the last 8 tokens, which",
     "24 tokens each", "writes 32 tokens", "at 32,768 tokens", "takes 4 bytes", "of 4,096 tokens", "has 5,000 tokens",
     "64 GPUs that serve",
     "So 65,536 tokens", "is four times smaller",

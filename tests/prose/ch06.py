@@ -1,6 +1,6 @@
 """Numbers quoted in book/06-checkpoints.ipynb."""
 
-from prose.common import fact, size, state
+from prose.common import drive, fact, size, state
 
 from memtier import checkpoints, live, units
 from memtier.layout import Layout
@@ -22,6 +22,12 @@ def drained():
     return explorer.view(**explorer.defaults | explorer.presets["every 30 s"]).say
 
 
+def passed_over():
+    """What the explorer notes of its preset that passes over older versions."""
+    explorer = live.get("checkpoints.drain")
+    return explorer.view(**explorer.defaults | explorer.presets["every 30 s, older ones passed over"]).note
+
+
 def written(nbytes, rate, writers=1):
     return checkpoints.write_time(nbytes, to=rate, writers=writers)
 
@@ -33,6 +39,8 @@ def queued():
 
 QUOTED = {
     # the story
+    "waits for a thousandth of its time": lambda:
+        "waits for a thousandth of its time" if "waited 0.1 % of its time" in drained() else "",
     "49 seconds each": lambda: f"{written(saved(), 20e9):.0f} seconds each",
     "is 24 minutes old": lambda: f"is {drained().split('Lose every node now, and ')[1].split(' min')[0]} minutes old",
     "the job waits 0.1 % of its time":
@@ -80,12 +88,22 @@ QUOTED = {
     "and takes 49 s": lambda: f"and takes {written(saved(), 20e9):.0f} s",
     "20 Gb/s are 2.5 GB/s": lambda: f"20 Gb/s are {units.format_rate(fact('run.mt-nlg-530b.rate'))}",
     "42 minutes for one": lambda: f"{written(530e9 * 12, fact('run.mt-nlg-530b.rate')) / 60:.0f} minutes for one",
-    "Serving needs 2 bytes a parameter, going on needs 14": lambda:
-        f"Serving needs {saved(1, contents='weights'):g} bytes a parameter, going on needs {saved(1):g}",
+    "Serving needs 2 bytes a parameter, going on needs 12, or 14 with": lambda:
+        "Serving needs {:g} bytes a parameter, going on needs {:g}, or {:g} with".format(
+            *(saved(1, contents=each) for each in ("weights", "without copy", "resumable"))),
+    "12 bytes a parameter are enough to go on, and 14 with": lambda:
+        f"{saved(1, contents='without copy')} bytes a parameter are enough to go on, and {saved(1)} with",
+    "**12 bytes a parameter, or 14 with": lambda:
+        f"**{saved(1, contents='without copy')} bytes a parameter, or {saved(1)} with",
+    "between 1 MB and 4 GB": lambda: f"between 1 MB and {size(fact('run.llama3-405b.checkpoint-largest'))}",
+    "the 45 versions that it passed over": lambda:
+        f"the {passed_over().split('passed over ')[1].split(' older')[0]} versions that it passed over",
+    "need at least three of this kind, 10 GB/s each": lambda: "need at least {} of this kind, {} each".format(
+        {3: "three"}[-(-30e9 // drive().write)], units.format_rate(drive().write)),
     "1.12 TB. Gradients": lambda: f"{size(state().total)}. Gradients",
     # counts and other units
-    "the bytes of 1.38 trillion parameters": lambda:
-        f"the bytes of {2571 * units.GiB / 2 / 1e12:.2f} trillion parameters",  # MLPerf Storage's row "1T": 2,571 GiB
+    "those are 1.38 trillion parameters": lambda:
+        f"those are {2571 * units.GiB / 2 / 1e12:.2f} trillion parameters",  # MLPerf Storage's row "1T": 2,571 GiB
     "of 1,000 s, under 17 minutes": lambda: f"of 1,000 s, under {-(-1000 // 60)} minutes",
     "two moments are 12 bytes a parameter": lambda: f"two moments are {3 * 4} bytes a parameter",
     "Adam keeps 16 bytes a parameter": lambda: f"Adam keeps {state(1).total} bytes a parameter",
@@ -96,6 +114,7 @@ QUOTED = {
 
 GIVEN = (
     "writes 7 GB/s", "= 4 s", "64 nodes with 30 GB/s", "of 5 TB is saved", "take it in 5 s", "writes 5 GB/s",
+    "20 and 500 GB/s of shared storage",  # the course's round numbers
     "in 36,000 s", "writes 3 GB/s instead of 30", "a made-up 2 GB/s", "one drive of 4 GB/s each",
     "writes 2 GB/s in all", 'at "20 GB/s"', "every 30 s", "storage of 20 GB/s", "of 1,000 s",
     # reported; tests/test_checkpoints.py reconstructs them

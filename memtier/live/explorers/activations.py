@@ -12,6 +12,7 @@ from memtier.live.text import number
 
 EIGHT = "llama-3.1-8b"
 ATTENTION = {"sdpa": "fused (SDPA)", "sdpa-masked": "fused, with padding", "eager": "written out (eager)"}
+PIECES = {"chunked": "the loss in pieces", "fused": "a fused loss"}  # in which not all logits are there at once
 RECOMPUTE = {"none": "none", "selective": "selective", "full": "full"}
 SEQUENCES = tuple(sorted(2**n * part for n in range(6, 16) for part in (2, 3) if 128 <= 2**n * part <= 131_072))
 BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -84,10 +85,14 @@ def _saved(sequence, attention, recompute, model, batch, loss, dtype, gpu, guess
            f"{'less' if kept.total <= limit else 'more'} than the GPU's {memory}.")
     rows = [(f"recompute {recompute}", kept)]
     if recompute != "none":
-        again = activations.flops_recomputed(model, batch=batch, sequence=sequence, stack=stack, recompute=recompute)
         rows.append(("nothing recomputed", everything))
-        say += (f" That is {_percent(kept.total / everything.total)} of {_size(everything.total)};"
-                f" {_percent(kept.share(OUTSIDE))} of it lies outside the layers. {_again(again)}")
+        beside = f" with {PIECES[loss]} and nothing recomputed" if loss in PIECES else ""
+        say += (f" That is {_percent(kept.total / everything.total)} of {_size(everything.total)}{beside};"
+                f" {_percent(kept.share(OUTSIDE))} of it lies outside the layers.")
+    if recompute != "none" or loss == "chunked":  # whose logits are computed again
+        again = activations.flops_recomputed(model, batch=batch, sequence=sequence, stack=stack, recompute=recompute,
+                                             loss=loss)
+        say += f" {_again(again)}"
     bars = drawing.bars(rows, "Activations kept when the forward pass has ended", say,
                         limit=(limit, f"{memory} of HBM"), say=_size,
                         guess=guess and (guess, f"your guess: {units.format_bytes(guess)}"))
@@ -199,10 +204,10 @@ def _sequence(sequence, recompute, batch, model, gpu, guess=None) -> View:
 
 
 def _grown(values) -> float:
-    """How many times more is kept for twice the sequence, with attention written out."""
+    """How many times more is kept for twice the sequence, with attention written out; to two places, as it is said."""
     one, two = (_total(models.get(values["model"]), values["batch"], factor * values["sequence"], "hf-eager",
                        values["recompute"]) for factor in (1, 2))
-    return two / one
+    return round(two / one, 2)
 
 
 sequence = Explorer(

@@ -16,6 +16,7 @@ HOURS = tuple(3600 * hours for hours in (0.5, 1, 2, 4, 8, 12, 24))
 INTERVALS = (10, 15, 20, 30, 45, *(60 * m for m in (1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 90, 120)))
 LINK = tiers.link("pcie5-x16")
 SHOWN = 8  # saves that the timeline follows
+MOMENTS = 120  # that the curve of what is not safe is drawn through, at most: a phone shows no more
 
 
 def _followed(interval, shared, keep, model, local, nodes, asynchronous, hours):
@@ -34,6 +35,39 @@ def _unsafe(run, at: float) -> int:
     return bisect_right(run.saves, at) - (0 if newest is None else newest + 1)
 
 
+def _over_time(run) -> list[tuple[float, int]]:
+    """(time, versions not safe) whenever that changes, before and after: steps, of which none is missed.
+
+    Of a long run with many changes: the most of each stretch of time.
+    """
+    changes = sorted({at for at in (*run.saves, *(span.end for span in run.written[SHARED])) if at <= run.duration})
+    found, last = [(0.0, 0)], 0
+    for at in changes:
+        found += [(at, last), (at, last := _unsafe(run, at))]
+    if len(found) > MOMENTS:
+        stretches: dict[int, tuple[float, int]] = {}
+        for at, count in found:
+            stretch = int(MOMENTS * at / run.duration)
+            stretches[stretch] = max(stretches.get(stretch, (at, count)), (at, count), key=lambda each: each[1])
+        found = list(stretches.values())
+    return [*found, (run.duration, last)]
+
+
+def _lanes(run) -> tuple[str, list]:
+    """What the timeline shows, and its title: the first saves on their way, as far as the run goes."""
+    count = min(SHOWN, len(run.saves))
+
+    def lane(spans):
+        return [(f"save {version + 1}", start, min(end, run.duration) - start) for version, start, end in spans
+                if version < count and start < min(end, run.duration)]
+
+    waits = enumerate(zip(run.saves, run.stalls, strict=True))
+    lanes = [("the job waits", lane((version, asked, asked + stall) for version, (asked, stall) in waits))]
+    lanes += [(f"{name}, {units.format_time(spans[0].end - spans[0].start)} each" if spans else name, lane(spans))
+              for name, spans in run.written.items()]
+    return f"The first {count} saves" if count > 1 else "The first save", lanes
+
+
 def _drain(guess=None, **values) -> View:
     nbytes, run = _followed(**values | {"model": models.resolve(values["model"])})
     hours, interval, time = values["hours"], values["interval"], units.format_time
@@ -49,28 +83,27 @@ def _drain(guess=None, **values) -> View:
     stalled = run.stalled / hours
     takes = {name: spans[0].end - spans[0].start for name, spans in run.written.items() if spans}
     shared = f"{time(takes[SHARED])} each" if SHARED in takes else "none begun"
-    waited = f"{percent(stalled, 2)} of its time" if stalled <= 1 else "more time than there is"
+    waited = f"{percent(stalled, 2)} of its time"
     size, saves = units.format_bytes(nbytes), len(run.saves)
     saved = f"{size} once" if saves == 1 else f"{saves:,} times {size}"
     say = (f"In {time(hours)} the job saved {saved} and waited {waited}. {SHARED.capitalize()}, {shared}, "
            f"finished {finished:,}; {missing}. Lose every node now, and "
            f"{time(run.at_risk(SHARED, hours))} of work are gone; lose none of their drives, and it is "
            f"{time(run.at_risk(LOCAL, hours))}.")
-    window = min(hours, SHOWN * interval + max(takes.values()))
-    lanes = [("the job waits", [(f"save {n}", saved, stall) for n, (saved, stall) in
-                                enumerate(zip(run.saves, run.stalls, strict=True), 1) if saved <= window and stall])]
-    lanes += [(name, [(f"save {span.version + 1}", span.start, span.end - span.start) for span in spans
-                      if span.start <= window][:SHOWN]) for name, spans in run.written.items()]
-    first = drawing.timeline(lanes, f"The first {time(window)}", say)
-    times = [hours * n / 60 for n in range(61)]
-    most = max(2, *(_unsafe(run, at) for at in times))
+    title, lanes = _lanes(run)
+    first = drawing.timeline(lanes, title, say)
+    steps = _over_time(run)
+    high = max(2, *(count for _, count in steps)) * nbytes * 1.1
+    above = ", above this" if guess and guess > high else ""
     curve = drawing.lines(
-        [("not in shared storage", [(at, _unsafe(run, at) * nbytes) for at in times])],
+        [("not in shared storage", [(at, count * nbytes) for at, count in steps])],
         Axis("time", 0, hours, time, drawing.time_ticks(hours), log=False),
-        Axis("bytes", 0, most * nbytes * 1.1, units.format_bytes, log=False),
+        Axis("bytes", 0, high, units.format_bytes, log=False),
         "What shared storage does not have yet", say,
         points=[("now", hours, behind * nbytes)],
-        guess=guess and (hours, min(guess, most * nbytes * 1.1), f"your guess: {units.format_bytes(guess)}"),
+        # One that is too large for the plot stands at its upper edge, away from the dot of now.
+        guess=guess and (hours / 2 if above else hours, min(guess, high),
+                         f"your guess: {units.format_bytes(guess)}{above}"),
         height=220)
     return View((first, curve), say, _note(run, values))
 

@@ -141,7 +141,7 @@ PLACES = {each.name: each for each in (
     _place("hbm", "HBM, read once", "h100-sxm"),
     _place("c2c", "CPU memory of a Grace, over C2C", "nvlink-c2c"),
     _place("pcie", "CPU memory over PCIe 5", "pcie5-x16"),
-    _place("pcie-measured", "CPU memory over PCIe 5, measured", "pcie5-x16", "link.pcie5-x16.host-to-device"),
+    _place("pcie-measured", "PCIe 5, measured", "pcie5-x16", "link.pcie5-x16.host-to-device"),
     _place("pcie-vllm", "… as vLLM's offload was seen", "pcie5-x16", "link.pcie5-x16.kv-offload"),
     _place("3fs", "3FS, one client's peak", 1.0, "pfs.three-fs.kv-read"),
     _place("nvme", "one local NVMe drive", "micron-9550"),
@@ -251,5 +251,5 @@ fetch = Explorer(
         values=_NODE | {"tokens": 4096, "efficiency": 0.4, "dtype": "bf16", "attention": False, "links": 1},
         low=1e7, high=1e12, unit="bytes/s",
         lesson="A prefix ten times as long has ten times the bytes and ten times the FLOPs: the same speed breaks "
-               "even. Only a latency makes the length matter."),
+               "even. Only a latency, and attention's own FLOPs, left out here, make the length matter."),
 )

@@ -119,12 +119,14 @@ def _failures(gpus, one, interval, days, restart, guess=None) -> View:
            f"{often} in {several(days, 'day')}. With a save every {time(interval)} that costs {cost} of "
            f"{run / 3600:,.0f} h, {percent(lost / run) if lost <= run else 'more than there is'}.")
     curve = [(count, recovery.mtbf({"GPU": (count, one)})) for count in GPUS]
+    left = (mtbf / 6, 6 * mtbf) if gpus <= 64 else (0, 0)  # there the dot's words stand where those of ticks would
     low, high = min(60, curve[-1][1] / 2, interval / 2), max(curve[0][1], DAY) * 2
     figure = drawing.lines(
         [("the job", curve)],
         Axis("GPUs", 1, GPUS[-1], lambda n: f"{n:,.0f}", tuple((n, f"{n:,}") for n in (1, 8, 64, 512, 4096, 32768))),
         Axis("time between failures", low, high, time, tuple(
-            tick for tick in TICKS if low <= tick[0] <= high and not 0.4 < tick[0] / interval < 2.5)),
+            tick for tick in TICKS if low <= tick[0] <= high and not 0.4 < tick[0] / interval < 2.5
+            and not left[0] < tick[0] < left[1])),
         "More GPUs, more failures", say, points=[("here", gpus, mtbf)], limit=(interval, "one interval"),
         guess=guess and (gpus, min(max(run / guess, low), high), f"your guess: every {time(run / guess)}"), height=240)
     parts = {"lost work": failures * interval / 2, "restart": failures * restart}
@@ -154,13 +156,13 @@ failures = Explorer(
         "one node for a month": {},
         "512 GPUs for a month": {"gpus": 512},
         "Llama 3's 54 days": {"gpus": 16384, "days": 54, "restart": 0},
-        "a hundred thousand": {"gpus": 131072},
+        "131,072 GPUs for a month": {"gpus": 131072},
     },
     predict=Prediction(
         "A GPU, with its share of network, hosts and software, fails once in **5.8 years**, 2,112 days. You train on "
         "512 of them for 30 days. How many failures do you meet?",
-        truth=lambda values: recovery.failures_expected(values["days"] * DAY,
-                                                        recovery.mtbf({"GPU": (values["gpus"], values["one"])})),
+        truth=lambda values: float("{:.3g}".format(recovery.failures_expected(  # as it is said: three digits
+            values["days"] * DAY, recovery.mtbf({"GPU": (values["gpus"], values["one"])})))),
         values={"gpus": 512, "one": ONE_GPU, "days": 30}, low=0.01, high=1000, unit="",
         lesson="512 GPUs live through 512 × 30 days: 42 years of one GPU."),
 )

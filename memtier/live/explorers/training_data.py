@@ -59,10 +59,8 @@ def _demand(model, gpus, reached, ids, tokens, guess=None) -> View:
     speeds = drawing.dots(rows, RATES, "What the run reads, beside what can carry it", say,
                           guess=guess and (guess, f"your guess: {units.format_rate(guess)}"))
     node = evidence.get("node.h100-8.nvme")
-    disk = drawing.bars([(f"as ids of {each} bytes", {"training data": corpus}),
-                         (f"as int64 in batches, {training_data.TOKEN_IN_BATCH} bytes",
-                          {"training data": tokens * training_data.TOKEN_IN_BATCH})],
-                        "The corpus", f"{units.format_bytes(corpus)} as ids of {each} bytes.",
+    disk = drawing.bars([(f"as ids of {each} bytes", {"training data": corpus})], "The corpus",
+                        f"{units.format_bytes(corpus)} as ids of {each} bytes.",
                         limit=(node.quantity, f"{node.amount} of NVMe in a node"))
     note = (f"Images: {units.format_bytes(IMAGE.stored)} each, {IMAGES_EACH:,} a second for each GPU, a round figure. "
             "All GPUs together; every token is read once.")

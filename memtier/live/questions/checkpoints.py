@@ -133,9 +133,9 @@ queue = Question(
     name="checkpoints.queue",
     title="What piles up",
     draw=_draw_queue,
-    prompt="A job saves every {every} to its nodes' drives, which takes a second. From there each version goes to "
-           "shared storage, one after the other, {each} each. No version is passed over. After {hours} hours, **how "
-           "many versions have not arrived?**",
+    prompt="A job saves every {every} to its nodes' drives, which takes a second, in the background: the job does not "
+           "wait. From there each version goes to shared storage, one after the other, {each} each. No version is "
+           "passed over. After {hours} hours, **how many versions have not arrived?**",
     unit="count",
     tolerance=0.02,
     answer=_waiting,

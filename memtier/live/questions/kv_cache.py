@@ -381,7 +381,8 @@ worth_fetching = Question(
     title="Fetch or recompute",
     draw=_draw_worth,
     prompt="The cache of a prefix of {long} tokens of {model} is {nbytes}. Computing it again takes {time} on {on} at "
-           "40 % of the FLOP/s. **From which of these places is it fetched faster than that?**",
+           "40 % of the FLOP/s, attention's own FLOPs left out. **From which of these places is it fetched faster than "
+           "that?**",
     kind="multiple",
     options={name: words for name, (words, _) in FROM.items()},
     answer=_worth,
@@ -436,7 +437,7 @@ mean_time = Question(
         "Share times time, added up. The shares have to add up to 1.",
         "{rest} of the requests compute their prefix.",
     ),
-    solution="{second} · {hit} + {rest} · {miss} = **{answer}**. Nearly all of it is the misses: what is worth having "
+    solution="{second} · {hit} + {rest} · {miss} = **{answer}**. Most of it is the misses: what is worth having "
              "is more hits, more than faster ones.",
 )
 
@@ -505,7 +506,7 @@ PLANS = {
     "cache": "the KV cache in fp8",
     "weights": "the weights in int4 with scales",
     "both": "the KV cache in fp8 and the weights in int4 with scales",
-    "more": "a second node, everything in bf16",
+    "more": "a second node; all sixteen GPUs share one copy of the weights, bf16",
     "idle": "everything in bf16; half of the users are just reading, and their caches wait in CPU memory",
 }
 SETTINGS = {"plain": {}, "cache": {"dtype": "fp8"}, "weights": {"weights_dtype": "int4"},

@@ -5,19 +5,24 @@ import math
 from memtier import recovery
 from memtier.live.course import DAY, HOUR, MINUTE, YEAR
 from memtier.live.question import Misconception, Question
-from memtier.live.text import percent
+from memtier.live.text import number, percent
 from memtier.units import format_time
 
 
 def _draw_failures(random) -> dict:
     v = {"gpus": random.choice((256, 768, 1024, 2048, 4096)), "years": random.choice((3, 4, 5, 6, 8, 10)),
          "days": random.choice((10, 20, 30, 60, 90))}
-    return v | {"lived": f"{v['gpus'] * v['days'] / 365:,.3g}", "failures": f"{_failures(v):,.6g}"}
+    return v | {"lived": f"{v['gpus'] * v['days'] / 365:,.3g}", "failures": number(_met(v))}
 
 
 def _failures(v, gpus=None) -> float:
     one = v["years"] * YEAR
     return recovery.failures_expected(v["days"] * DAY, recovery.mtbf({"GPU": (gpus or v["gpus"], one)}))
+
+
+def _met(v) -> float:
+    """As it is written: three digits."""
+    return float(f"{_failures(v):.3g}")
 
 
 how_many = Question(
@@ -28,7 +33,7 @@ how_many = Question(
            "days, and "
            "stops when any fails. **How many failures does it meet on average?**",
     tolerance=0.03,
-    answer=_failures,
+    answer=_met,
     misconceptions=(
         Misconception(lambda v: _failures(v, gpus=1), "That is one GPU's share. All of them have to live."),
         Misconception(lambda v: v["gpus"] / v["years"], "That is for a whole year."),

@@ -493,6 +493,13 @@ def _feeding(v) -> frozenset:
     return frozenset(plan for plan in PLANS if _plan(v, plan).stall == 0)
 
 
+def _with_lru(v) -> dict:
+    """What the LRU cache of half of the set answers, what it leaves to the store, and what that can send."""
+    store = _plan(v, "lru").hops[0]
+    return {"hits": percent(training_data.cache_hits(0.5)), "less": format_rate(store.needed),
+            "most": format_rate(store.available)}
+
+
 def _draw_design(random) -> dict:
     v = {"gpus": 8, "each": random.choice((1000, 1500, 2000, 2500, 3000))}
     lines = [f"- {words}: {format_rate(_plan(v, plan).hops[0].available)} from the store, needed "
@@ -515,7 +522,11 @@ design = Question(
     answer=_feeding,
     misconceptions=(
         Misconception(lambda v: _feeding(v) ^ {"lru"},
-                      "Look at the LRU cache again: half of the set answers 15.3 % of the reads, not half of them."),
+                      lambda v: "Look at the LRU cache again: " + (
+                          "it answers only {hits} of the reads, and that is enough here. {most} come from the store, "
+                          "and {less} are asked of it." if "lru" in _feeding(v) else
+                          "half of the set answers {hits} of the reads, not half of them. {less} are still asked of "
+                          "the store, and {most} come.").format(**_with_lru(v))),
         Misconception(lambda v: _feeding(v) | {"objects"},
                       "A request for 150 KB is under way for 152 ms. 256 of them bring less than you think."),
         Misconception(lambda v: _feeding(v) ^ {"pinned"},
@@ -555,7 +566,8 @@ SHUFFLES = {
 
 
 def _to_save(v) -> frozenset:
-    return frozenset({"position", "seed", "digest"} | ({"buffer"} if v["shuffle"] == "buffer" else set()))
+    """Of a fixed order no seed is needed: what is drawn from the buffer next, its generator's state decides."""
+    return frozenset({"position", "digest", "buffer" if v["shuffle"] == "buffer" else "seed"})
 
 
 def _draw_resume(random) -> dict:
@@ -585,6 +597,10 @@ resume = Question(
         Misconception(lambda v: _to_save(v) - {"digest"}, "If somebody has replaced the dataset meanwhile, the same "
                                                           "position means other samples. How would the run know?"),
         Misconception(lambda v: _to_save(v) ^ {"buffer"}, "{why}"),
+        Misconception(lambda v: _to_save(v) ^ {"seed"}, lambda v: (
+            "Without its seed the order cannot be drawn again." if v["shuffle"] == "drawn" else
+            "Here the order of reading is fixed, and the generator's state is saved with the buffer: the seed it began "
+            "with decides nothing any more.")),
     ),
     hints=(
         "Which of these decide what the next sample is?",
