@@ -71,7 +71,10 @@ def weight(requests: list) -> dict[str, int]:
 
 
 def spread(values: list[float], digits: int) -> dict[str, float]:
-    found = {"lowest": min(values), "median": statistics.median(values), "highest": max(values)}
+    found = {"lowest": min(values), "median": statistics.median(values)}
+    if len(values) >= 100:
+        found["99 % within"] = statistics.quantiles(values, n=100, method="inclusive")[-1]
+    found["highest"] = max(values)
     return {name: round(value, digits) for name, value in found.items()}
 
 
