@@ -22,7 +22,7 @@ def test_the_moment_of_the_chapter():
     before, after = view(SAVED), view(SAVED, recompute="full")
     assert "57.12 GB wait for the backward pass, less than the GPU's 80 GB" in before.say
     assert "6.619 GB wait" in after.say
-    assert "12 % of 57.12 GB; 68 % of it lies outside the layers" in after.say
+    assert "12 % of 57.12 GB; 68 % of what is kept lies outside the layers" in after.say
     assert "119 TFLOP a second time" in after.say
     assert SAVED.predict.truth(SAVED.defaults | SAVED.predict.values) == 6_618_775_564
     assert "68 % of that lies outside the layers" in SAVED.predict.lesson(SAVED.defaults | SAVED.predict.values)

@@ -17,6 +17,7 @@ QUOTED = {
     "room for 80 GB": lambda: f"room for {size(card())}",
     "12.5 GB a second": lambda: f"{size(tiers.get('s3').read)} a second",
     # the ladder, and bytes wanted a second
+    "the 8 µs are the middle": lambda: f"the {time(tiers.get('sandisk-hbf').latency)} are the middle",
     "file system's 2 TB/s are for all": lambda: f"file system's {rate(tiers.get('tectonic').read)} are for all",
     "Weights want 803 GB/s": lambda: f"Weights want {rate(50 * state(EIGHT, 'inference').total)}",
     "PCIe 5 carries 63 GB/s": lambda: f"PCIe 5 carries {rate(tiers.link('pcie5-x16').rate)}",

@@ -117,8 +117,8 @@ QUOTED = {
     # beliefs
     "For 840 GB of optimizer state that gives 0.93 s": lambda: f"For {size(kept())} of optimizer state that gives "
         f"{moved(kept(), fact('link.nvlink-c2c.both-directions')):.2f} s",
-    "it is 1.87 s in one direction by the specification and 2.34 s as measured": lambda:
-        "it is {:.2f} s in one direction by the specification and {:.2f} s as measured".format(
+    "it is 1.87 s in one direction, at half of 900, and 2.34 s as measured": lambda:
+        "it is {:.2f} s in one direction, at half of 900, and {:.2f} s as measured".format(
             *(moved(kept(), fact(f"link.nvlink-c2c.{name}")) for name in ("rate", "host-to-device"))),
     "= 1.33 times": lambda: "= {:.2f} times".format(
         tiers.flops(1, 1, "training with full recomputation") / tiers.flops(1, 1, "training")),
@@ -141,12 +141,13 @@ QUOTED = {
     "with two to five times the latency": lambda: "with {} to {} times the latency".format(
         *({2: "two", 5: "five"}[fact(f"cxl.memory.latency-factor-{end}")] for end in ("low", "high"))),
     "the 16,384 GPUs that Llama 3 405B": lambda: f"the {fact('run.llama3-405b.gpus'):,} GPUs that Llama 3 405B",
-    "measured at 80 % of its specification": lambda: "measured at {:.0f} % of its specification".format(
+    "measured at 80 % of that half": lambda: "measured at {:.0f} % of that half".format(
         100 * fact("link.nvlink-c2c.host-to-device") / fact("link.nvlink-c2c.rate")),
-    "at 81 %: neither": lambda: "at {:.0f} %: neither".format(
+    "at 81 % of its specification: neither": lambda: "at {:.0f} % of its specification: neither".format(
         100 * fact("link.pcie5-x16.host-to-device") / fact("link.pcie5-x16.rate")),
-    "by the headline and twice that by the specification": lambda: {2: "by the headline and twice that by the "
-        "specification"}[fact("link.nvlink-c2c.both-directions") / fact("link.nvlink-c2c.rate")],
+    "by the headline and twice that by half of it": lambda: {
+        2: "by the headline and twice that by half of it"}[
+            fact("link.nvlink-c2c.both-directions") / fact("link.nvlink-c2c.rate")],
     "gave 175 GB/s each way, 49 % of what": lambda: f"gave {rate(both_ways())} each way, {alone():.0f} % of what",
     "175 with both ways busy, which is 49 %": lambda:
         f"{both_ways() / 1e9:g} with both ways busy, which is {alone():.0f} %",

@@ -78,8 +78,8 @@ def five_term(sequence):
 
 
 def longest():
-    """Tokens whose activations fit a GPU, to a hundred."""
-    return round(8192 * card() / saved().total, -2)
+    """Tokens whose activations fit a GPU, to the ten below."""
+    return 8192 * card() // saved().total // 10 * 10
 
 
 @cache
@@ -218,8 +218,8 @@ QUOTED = {
     "it is 23.89 GB, beside 23.55 GB of state: 47.44 GB. That leaves 32.56 GB": lambda:
         "it is {}, beside {} of state: {}. That leaves {}".format(*(size(each, 4) for each in _cluster())),
     "take 8.54 GB of it": lambda: f"take {size(_margins())} of it",
-    "each token takes 6.97 MB, so some 11,500": lambda:
-        f"each token takes {size(saved().total / 8192)}, so some {longest():,.0f}",
+    "each token takes 6.97 MB, so 80 GB hold some 11,470": lambda:
+        f"each token takes {size(saved().total / 8192)}, so {size(card())} hold some {longest():,.0f}",
     # counts and other units
     "some 205,000 tokens": lambda: f"some {round(message().tried / (4 * 76_032), -3):,.0f} tokens",
     "Near 2,600 tokens": lambda: f"Near {right():,} tokens",

@@ -134,6 +134,7 @@ QUOTED = {
     # try it
     "holds 17.8 GB": lambda: f"holds {size(on_each(64, 2, EIGHT).total)}",
     "16.1 GB of that": lambda: f"{size(on_each(64, 2, EIGHT)['weights'])} of that",
+    "takes 3.08 s, but": lambda: f"takes {offload(update='gpu').memory_seconds:.2f} s, but",
     "4.44 s": lambda: f"{offload().link_seconds:.2f} s",
     "and C2C 0.62 s": lambda: f"and C2C {offload('nvlink-c2c').link_seconds:.2f} s",
     "86 %": lambda: f"{100 * (1 - offload('nvlink-c2c').link_seconds / offload().link_seconds):.0f} %",

@@ -98,8 +98,9 @@ QUOTED = {
     "between 1 MB and 4 GB": lambda: f"between 1 MB and {size(fact('run.llama3-405b.checkpoint-largest'))}",
     "the 45 versions that it passed over": lambda:
         f"the {passed_over().split('passed over ')[1].split(' older')[0]} versions that it passed over",
-    "need at least three of this kind, 10 GB/s each": lambda: "need at least {} of this kind, {} each".format(
-        {3: "three"}[-(-30e9 // drive().write)], units.format_rate(drive().write)),
+    "(Three drives of this kind, 10 GB/s each, would just write 30 GB/s": lambda:
+        "({} drives of this kind, {} each, would just write 30 GB/s".format(
+            {3: "Three"}[30e9 / drive().write], units.format_rate(drive().write)),
     "1.12 TB. Gradients": lambda: f"{size(state().total)}. Gradients",
     # counts and other units
     "those are 1.38 trillion parameters": lambda:

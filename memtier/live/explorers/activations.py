@@ -88,7 +88,7 @@ def _saved(sequence, attention, recompute, model, batch, loss, dtype, gpu, guess
         rows.append(("nothing recomputed", everything))
         beside = f" with {PIECES[loss]} and nothing recomputed" if loss in PIECES else ""
         say += (f" That is {_percent(kept.total / everything.total)} of {_size(everything.total)}{beside};"
-                f" {_percent(kept.share(OUTSIDE))} of it lies outside the layers.")
+                f" {_percent(kept.share(OUTSIDE))} of what is kept lies outside the layers.")
     if recompute != "none" or loss == "chunked":  # whose logits are computed again
         again = activations.flops_recomputed(model, batch=batch, sequence=sequence, stack=stack, recompute=recompute,
                                              loss=loss)

@@ -91,7 +91,7 @@ def _bought(values) -> str:
     """What going from 8 GPUs to those of the prediction saves."""
     on_8, now = (optimizer_state.per_gpu(values["model"], recipe=values["recipe"], gpus=gpus, stage=values["stage"])
                  for gpus in (8, values["gpus"]))
-    return (f"So it is under ZeRO-1 on {values['gpus']} GPUs: {values['gpus'] // 8} times the GPUs took off "
+    return (f"So it is under ZeRO-1 on {values['gpus']} GPUs: {values['gpus'] // 8} times the GPUs took off only "
             f"{percent(1 - now.total / on_8.total, 2)}, since weights and gradients, "
             f"{_size(now['weights'] + now['gradients'])}, stay whole on each.")
 

@@ -11,7 +11,7 @@ SCALING = "s3-connection"  # the tier that many connections make faster
 # Where no source gives a latency, the nearest thing that has one, and what it is: counted as nothing, the wait would
 # put a file system before SRAM whenever little is read.
 BORROWED = {"pcie5-x16": ("cxl.memory.latency", "that of memory behind a PCIe connector"),
-            "tectonic": ("pfs.open-call.latency", "the opening of a file on Lustre")}
+            "tectonic": ("pfs.open-call.latency", "that of opening a file on Lustre")}
 # Which rung of the reader's own file stands beside which row.
 OWN = {"h100-hbm": ("HBM", "copy"), LINK: ("PCIe", None), "grace-lpddr5x": ("CPU DRAM", "copy"),
        "micron-9550": ("NVMe", "sequential read")}

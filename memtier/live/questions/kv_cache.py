@@ -506,7 +506,7 @@ PLANS = {
     "cache": "the KV cache in fp8",
     "weights": "the weights in int4 with scales",
     "both": "the KV cache in fp8 and the weights in int4 with scales",
-    "more": "a second node; all sixteen GPUs share one copy of the weights, bf16",
+    "more": "everything in bf16; a second node, and all sixteen GPUs share one copy of the weights",
     "idle": "everything in bf16; half of the users are just reading, and their caches wait in CPU memory",
 }
 SETTINGS = {"plain": {}, "cache": {"dtype": "fp8"}, "weights": {"weights_dtype": "int4"},

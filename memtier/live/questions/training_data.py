@@ -523,10 +523,10 @@ design = Question(
     misconceptions=(
         Misconception(lambda v: _feeding(v) ^ {"lru"},
                       lambda v: "Look at the LRU cache again: " + (
-                          "it answers only {hits} of the reads, and that is enough here. {most} come from the store, "
-                          "and {less} are asked of it." if "lru" in _feeding(v) else
+                          "it answers only {hits} of the reads, and that is enough here. {most} can come from the "
+                          "store, and only {less} are asked of it." if "lru" in _feeding(v) else
                           "half of the set answers {hits} of the reads, not half of them. {less} are still asked of "
-                          "the store, and {most} come.").format(**_with_lru(v))),
+                          "the store, and only {most} can come.").format(**_with_lru(v))),
         Misconception(lambda v: _feeding(v) | {"objects"},
                       "A request for 150 KB is under way for 152 ms. 256 of them bring less than you think."),
         Misconception(lambda v: _feeding(v) ^ {"pinned"},
