@@ -547,6 +547,9 @@ def _sample(curve: Sequence, most: int = 8) -> list:
     return [curve[round(n * (len(curve) - 1) / (most - 1))] for n in range(most)]
 
 
+THINNEST = 0.006  # of a timeline's width, for what takes any time at all: less disappears in its white rim
+
+
 def timeline(lanes: Sequence[tuple[str, Sequence[tuple[str, float, float]]]], title: str, description: str, *,
              guess: tuple[float, str] | None = None, limit: tuple[float, str] | None = None) -> Figure:
     """What happens when: spans on lanes over one linear axis of seconds.
@@ -573,7 +576,7 @@ def timeline(lanes: Sequence[tuple[str, Sequence[tuple[str, float, float]]]], ti
         out += f'<rect x="0" y="{y + 21:g}" width="100%" height="26" fill="currentColor" fill-opacity=".07"/>'
         for what, start, seconds in spans:
             place, width = axis.at(start), axis.at(start + seconds) - axis.at(start)
-            out += _segment(place, y + 21, width, 26, what, names.index(what))
+            out += _segment(place, y + 21, max(width, THINNEST) if seconds else 0, 26, what, names.index(what))
             if width > 0.024 * len(what):
                 out += _inside(place + width / 2, y + 39, what, what, names.index(what))
         y += 58

@@ -408,3 +408,13 @@ def test_a_guess_on_a_straight_curve_with_lines_around_it_has_words_no_curve_str
         "t", "d", points=[("here", 53, 1.42e11)], guess=(160, 4.3e11, "your guess: user 160"), strong="KV cache",
         height=220)
     assert "your guess: user 160" not in struck(figure)
+
+
+def test_a_moment_on_a_long_timeline_is_seen_and_no_time_is_not():
+    drawn = drawing.timeline([("drive", [("write", 0, 0.5), ("nothing", 10, 0), ("rest", 100, 500)])], "t", "d").svg
+    spans = re.findall(r'<rect x="[^"]+" y="[^"]+" width="([\d.]+)%" height="26" fill="#', drawn)
+    widths = [float(width) for width in spans]
+    assert len(widths) == 3
+    assert widths[0] == 100 * drawing.THINNEST  # 0.5 s of 612 s would be 0.08 %
+    assert widths[1] == 0
+    assert widths[2] == pytest.approx(100 * 500 / 612, abs=0.01)
