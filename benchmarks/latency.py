@@ -14,7 +14,6 @@ import datetime
 import json
 import os
 import platform
-import shutil
 import statistics
 import sys
 import threading
@@ -25,13 +24,13 @@ from playwright.sync_api import Page, sync_playwright
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools"))
 
-import serve  # noqa: E402 (a script beside this folder, not a package)
+import browsers  # noqa: E402 (scripts beside this folder, not a package)
+import serve  # noqa: E402
 
 RESULTS = Path(__file__).with_name("latency.json")
 SITE = ROOT / "_build" / "html"
 PAGE = "book/04-optimizer-state.html"
 SLIDER = '[data-live="optimizer_state.per_gpu"] [data-control="gpus"] input[type="range"]'
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 # Moves the slider one stop, up and then down again, and tells the milliseconds until the frame that shows the answer.
 MOVE = """
@@ -102,9 +101,9 @@ def main() -> None:
     parser.add_argument("--browsers", type=int, default=5)
     parser.add_argument("--changes", type=int, default=200, help="in all browsers together")
     given = parser.parse_args()
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    program = browsers.find()
     if program is None:
-        parser.error(f"no browser: none of {', '.join(BROWSERS)} is installed")
+        parser.error(browsers.MISSING)
     if not (SITE / PAGE).is_file():
         parser.error("the book is not built: run make book")
     server = serve.open_server(SITE)

@@ -279,7 +279,7 @@ def places(*, accelerator="h100-sxm", memory="epyc-genoa-ddr5", drive="micron-95
     for name, argument, tier in (("CPU memory", "memory", memory), ("NVMe", "drive", drive),
                                  ("shared store", "store", store)):
         tier = tiers.get(tier, argument=argument)
-        rate, latency = weights.known_rate(argument, tier, "read"), tier.latency or 0.0
+        rate, latency = tier.rate("read", argument), tier.latency or 0.0
         found.append(Place(name, tier.title, min(rate, link.rate), latency + (link.latency or 0.0), tier.capacity,
                            everyone=name == "shared store"))
     return tuple(found)

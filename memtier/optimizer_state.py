@@ -220,9 +220,10 @@ def offload(model, *, recipe, link, memory, update: str = "cpu", overlap: float 
                          "recipe that trains")
     rate = checks.positive("link", link) if isinstance(link, Real) else tiers.link(link, or_rate=True).rate
     tier = tiers.get(memory, argument="memory")
-    for what, known in (("capacity", tier.capacity), ("read rate", tier.read), ("write rate", tier.write)):
-        if known is None:
-            raise ValueError(f"memory is {tier.name!r}; the ledger has no {what} for it, so choose another tier")
+    if tier.capacity is None:
+        raise ValueError(f"memory is {tier.name!r}; the ledger has no capacity for it, so choose another tier")
+    for way in ("read", "write"):
+        tier.rate(way, "memory")
     state = inventory(model, recipe=recipe)
     kept = state.get("master weights", 0) + state.get("optimizer", 0)
     gradients, weights = state.get("gradients", 0), _trained_weights(model, recipe)

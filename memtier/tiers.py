@@ -76,20 +76,21 @@ class Tier:
 
         argument: what the caller calls this tier. Raises ValueError where no source gives a read rate.
         """
-        return transfer_time(nbytes, self._rate("read", argument), self.latency or 0.0, streams)
+        return transfer_time(nbytes, self.rate("read", argument), self.latency or 0.0, streams)
 
     def write_time(self, nbytes, streams=1, argument: str = "tier"):
         """Seconds to write nbytes once, to `streams` of it side by side; a latency no source gives counts as 0.
 
         argument: what the caller calls this tier. Raises ValueError where no source gives a write rate.
         """
-        return transfer_time(nbytes, self._rate("write", argument), self.write_latency or 0.0, streams)
+        return transfer_time(nbytes, self.rate("write", argument), self.write_latency or 0.0, streams)
 
-    def _rate(self, way: str, argument: str) -> float:
+    def rate(self, way: str, argument: str = "tier") -> float:
+        """Bytes a second, way "read" or "write". argument: as for read_time. Raises ValueError where no source says."""
         rate = getattr(self, way)
         if rate is None:
             raise ValueError(f"{argument} is {checks.brief(self.name)}; the ledger has no {way} rate for it, so choose "
-                             "another")
+                             "another tier")
         return rate
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
 
-from memtier import checks, evidence, models, tiers, units, weights
+from memtier import checks, evidence, models, tiers, units
 from memtier.inventory import Inventory
 from memtier.table import Cell, Notes, Table
 
@@ -230,7 +230,7 @@ def pipeline(sample: Sample, *, rate, request=None, in_flight: int = 1, hits: fl
     checks.positive("network", checks.single("network", network))
     store, nvme, link = tiers.get(store, argument="store"), tiers.get(nvme, argument="nvme"), tiers.link(link)
     # A latency that no source gives counts as 0.
-    connection = request / ((store.latency or 0.0) + request / weights.known_rate("store", store, "read"))
+    connection = request / ((store.latency or 0.0) + request / store.rate("read", "store"))
     ways = [(in_flight * connection, f"{in_flight:,} in flight"), (network, "the node's network")]
     if requests_per_second is not None:
         checks.positive("requests_per_second", checks.single("requests_per_second", requests_per_second))
@@ -238,8 +238,8 @@ def pipeline(sample: Sample, *, rate, request=None, in_flight: int = 1, hits: fl
     fetched, limit = min(ways)
     stored = rate * sample.stored
     hops = [Hop("object storage → NVMe", stored * (1 - hits), fetched, limit),
-            Hop("writing NVMe", stored * (1 - hits), weights.known_rate("nvme", nvme, "write") * drives, nvme.title),
-            Hop("NVMe → CPU memory", stored, weights.known_rate("nvme", nvme, "read") * drives, nvme.title)]
+            Hop("writing NVMe", stored * (1 - hits), nvme.rate("write", "nvme") * drives, nvme.title),
+            Hop("NVMe → CPU memory", stored, nvme.rate("read", "nvme") * drives, nvme.title)]
     if prepared is not None:
         checks.positive("prepared", checks.single("prepared", prepared))
         count = f"{prepared:,.0f}"

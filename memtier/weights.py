@@ -284,16 +284,7 @@ def source_rate(source) -> tuple[float, float]:
     if isinstance(found, tiers.Link):
         return found.rate, found.latency or 0.0
     tier = found.memory if isinstance(found, tiers.Accelerator) else found
-    return known_rate("source", tier, "read"), tier.latency or 0.0
-
-
-def known_rate(argument: str, tier: tiers.Tier, way: str) -> float:
-    """A tier's rate in bytes a second, way "read" or "write". Raises ValueError where no source gives one."""
-    rate = getattr(tier, way)
-    if rate is None:
-        raise ValueError(f"{argument} is {checks.brief(tier.name)}; the ledger has no {way} rate for it, so choose"
-                         " another")
-    return rate
+    return tier.rate("read", "source"), tier.latency or 0.0
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """What tests share: the built site, a server for it, and a browser that reaches nothing else."""
 
 import os
-import shutil
 import sys
 import threading
 import warnings
@@ -23,9 +22,6 @@ sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools" / "sphinx")]
 SITE = ROOT / "_build" / "html"
 BROWSER_REQUIRED = "REQUIRE_BROWSER"  # set where a missing browser is a failure, not a reason to skip
 CLASSROOM = "classroom.test"  # a host name that is not localhost: plain http there is no secure context
-
-# Without a window's own interface a browser opens pages in half the time, so that one comes first.
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 # Headless Chromium in a container, silent about itself, that resolves no name but the classroom's.
 CHROMIUM_FLAGS = [
@@ -103,11 +99,12 @@ def address(port) -> str:
 @pytest.fixture(scope="session")
 def browser():
     """Headless Chromium from the machine."""
+    import browsers
     from playwright.sync_api import sync_playwright
 
-    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    program = browsers.find()
     if program is None:
-        missing(f"no browser: none of {', '.join(BROWSERS)} is installed")
+        missing(browsers.MISSING)
     with sync_playwright() as playwright:
         launched = playwright.chromium.launch(executable_path=program, args=CHROMIUM_FLAGS)
         yield launched

@@ -184,7 +184,7 @@ GOOD = {
 }
 
 # What other modules call, with what they have checked; and readers of the package's own files, which tests hold.
-INNER = {"weights": {"known_rate", "first", "single", "longest", "within"}, "kv_cache": {"vectors"},
+INNER = {"weights": {"first", "longest", "within"}, "kv_cache": {"vectors"},
          "tiers": {"read"}, "evidence": {"read"}}
 # A look-up says what is looked up, a list which of its items, a config.json which of its keys; typed text is quoted.
 CALLED = {("weights", "get"): "dtype", ("models", "get"): "model", ("models", "from_config"): "model_type",

@@ -77,7 +77,7 @@ def drag(page, slider, start=0.3, end=0.7) -> None:
     page.mouse.up()
 
 
-def press_presets(page, root) -> None:
+def press_presets(root) -> None:
     """Press each preset at once, the first while Python still starts: its frame was drawn when the book was built."""
     buttons = root.locator("[data-shows]")
     for button in (buttons.nth(n) for n in range(buttons.count())):
@@ -96,7 +96,7 @@ def test_explorers_answer_presets_a_drag_and_a_key_and_questions_a_try(open_page
     roots = page.locator("[data-live]")
     for number in range(roots.count()):
         root = roots.nth(number)
-        press_presets(page, root)
+        press_presets(root)
         slider = first_visible(root, ".mt-fields:not([data-group] *) input[type=range]")
         if slider:
             drag(page, slider)
